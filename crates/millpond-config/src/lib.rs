@@ -1,0 +1,41 @@
+//! The configuration of Millpond: parse, defaults, validation, explanation.
+//!
+//! Owns the TOML file, its units as text (durations, sizes, rates), the JSON shape of a queue's settings, and the
+//! checks between settings. Must never start anything, and never ignore a key in silence: what this version does
+//! not know or not support is an error that says what to do.
+//!
+//! ```
+//! let text = "
+//!     [targets.registrar]
+//!     url = 'http://127.0.0.1:9000/registrations'
+//!     concurrency = 40
+//!     [queues.enrollments]
+//!     target = 'registrar'
+//!     max_wait = '45m'
+//! ";
+//! let loaded = millpond_config::parse(text, "millpond.toml")?;
+//! assert_eq!(loaded.configuration.queues["enrollments"].max_wait, Some(std::time::Duration::from_secs(2_700)));
+//!
+//! let error = millpond_config::parse("[queues.enrollments]\nmaxwait = '45m'", "millpond.toml").unwrap_err();
+//! assert!(error.to_string().contains("did you mean `max_wait`?"));
+//! # Ok::<(), millpond_config::Invalid>(())
+//! ```
+
+mod address;
+mod check;
+mod configuration;
+mod diagnostic;
+mod keys;
+mod load;
+pub mod quantity;
+mod read;
+mod reference;
+mod section;
+pub mod settings_json;
+
+pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
+pub use check::{Finding, check_queue, check_surroundings};
+pub use configuration::{BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure};
+pub use diagnostic::{Diagnostic, Severity};
+pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse};
+pub use reference::{reference_markdown, reference_toml};

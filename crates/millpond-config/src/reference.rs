@@ -1,0 +1,323 @@
+//! The reference of every key: commented TOML with the defaults, and the page of the documentation around it.
+//!
+//! Owns the explanation of each key. Must never state a default of its own: values are taken from the types.
+
+use crate::configuration::{BODY_BYTES_MAX, Configuration, Target};
+use crate::keys::TABLES;
+use crate::load::FILE_BYTES_MAX;
+use crate::quantity::{format_duration, format_size};
+use http::Uri;
+use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings, RETENTION_MAX};
+
+/// Collects tables, keys and their comments.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn table(&mut self, header: &str, comment: &str) {
+        self.line("");
+        self.comment(comment);
+        self.line(header);
+    }
+
+    fn comment(&mut self, comment: &str) {
+        comment.lines().for_each(|line| self.line(&format!("# {line}")));
+    }
+
+    /// A key with its default.
+    fn key(&mut self, key: &str, default: &str, comment: &str) {
+        self.line("");
+        self.comment(comment);
+        self.line(&format!("{key} = {default}"));
+    }
+
+    /// A key without a default: an example, commented out.
+    fn optional(&mut self, key: &str, example: &str, comment: &str) {
+        self.line("");
+        self.comment(comment);
+        self.line(&format!("#{key} = {example}"));
+    }
+}
+
+fn text(value: impl std::fmt::Display) -> String {
+    format!("{:?}", value.to_string())
+}
+
+/// Every key with its default and what it means, as TOML that [`crate::parse`] accepts. Keys that have no default
+/// stand there with an example behind a `#` without a blank.
+pub fn reference_toml() -> String {
+    let mut page = Page::default();
+    server(&mut page);
+    target(&mut page);
+    queue(&mut page);
+    failure_path(&mut page);
+    page.text.trim_start().to_owned()
+}
+
+fn server(page: &mut Page) {
+    let fresh = Configuration::default();
+    page.key(
+        "listen",
+        &text(fresh.listen),
+        "Where the server listens: IP address and port. Anything but loopback needs `--insecure`, since this\nversion has no authentication.",
+    );
+    page.key(
+        "data",
+        &text(fresh.data.display()),
+        "The directory of the journal. Relative to the directory in which the server is started.",
+    );
+    page.key(
+        "external_url",
+        &text(fresh.external_url.unwrap_or_default()),
+        "How callers reach the server, such as \"https://millpond.example.com\". Empty: taken from the request's\n`Host`, if that is in allowed_hosts.",
+    );
+    page.key(
+        "allowed_hosts",
+        &format!("{:?}", fresh.allowed_hosts),
+        "Values of `Host` that are served, without port. Others are refused, so that no web page can reach a\nserver on loopback under a name of its own.",
+    );
+    let most = format_size(BODY_BYTES_MAX);
+    page.key(
+        "max_body",
+        &text(format_size(fresh.max_body_bytes)),
+        &format!("Most bytes of a message's body, from 1 to {most}. Larger ones are refused with 413."),
+    );
+}
+
+fn target(page: &mut Page) {
+    let fresh = Target::new(Uri::from_static("http://127.0.0.1:9000/tasks"));
+    let settings = &fresh.settings;
+    page.table(
+        "[targets.example]",
+        "A target: something with a fixed capacity that messages are pushed to. Queues may share one.",
+    );
+    page.key(
+        "url",
+        &text(&fresh.url),
+        "Where messages are sent, by POST. Must be given. Only http in this version.",
+    );
+    page.key(
+        "concurrency",
+        &settings.concurrency.to_string(),
+        "The hard cap: never more calls occupy the target, whoever sends them. From 1 to 1000000. Take it from what\nthe target can stand (connections of its database, its workers), never from how fast messages arrive.\nLeft out: one at a time, with a warning.",
+    );
+    page.optional(
+        "rate",
+        "\"500/s\"",
+        "The most calls started per unit of time. Default: only concurrency bounds.",
+    );
+    page.key(
+        "timeout",
+        &text(format_duration(settings.timeout)),
+        "How long one call may take, from 1ms to 1h.",
+    );
+    page.optional(
+        "hold_after_timeout",
+        &text(format_duration(settings.hold())),
+        "How long a call that timed out is taken to occupy the target still, at most 12h.\nDefault: as long as timeout.",
+    );
+    page.key(
+        "headers",
+        "{}",
+        "Sent with every call, such as { authorization = \"Bearer …\" }. The values are never printed or logged.",
+    );
+    page.key(
+        "outcomes",
+        "{}",
+        "What a status code means where that differs from the usual: { \"404\" = \"dead\" }. Codes from 200 to 599;\n\"complete\", \"retry\", \"dead\" (a dead letter at once) or \"release\" (not now, no attempt counted). The usual:\n2xx complete; 429, and 503 with Retry-After, release; 400, 410, 413, 415, 422 dead; anything else retry.",
+    );
+    page.key("adaptive", "false", "Whether the limit adapts to the target. Only false in this version.");
+}
+
+fn queue(page: &mut Page) {
+    let fresh = QueueSettings::default();
+    page.table("[queues.example]", "A queue. Every key has a default.");
+    page.optional(
+        "target",
+        "\"example\"",
+        "The target its messages are pushed to. Default: none, the queue is for pull workers only.",
+    );
+    page.optional(
+        "concurrency",
+        "1",
+        "The most messages in work at once, over push and pull together. Default: the target's; without a\ntarget, no cap.",
+    );
+    page.optional(
+        "max_wait",
+        "\"45m\"",
+        "The promise: work that would probably start later than this is refused with 503. Default: no such bound.",
+    );
+    page.optional(
+        "max_messages",
+        "2000000",
+        "The most messages that are not finished, dead or expired. Default: only max_bytes bounds.",
+    );
+    page.key(
+        "max_bytes",
+        &text(format_size(fresh.max_bytes)),
+        "The most bytes of such messages. There is always this bound.",
+    );
+    page.key(
+        "overflow",
+        "\"reject\"",
+        "What happens to work beyond a bound: it is refused with 503 and a Retry-After. Only \"reject\" in this version.",
+    );
+    let longest = format_duration(LEASE_TOTAL_MAX);
+    page.key(
+        "lease",
+        &text(format_duration(fresh.lease)),
+        &format!("How long a worker has a message to itself, from 1s to {longest}; it can extend that. Not shorter than the\ntarget's timeout."),
+    );
+    page.key("order", "\"fifo\"", "First in, first out. Only \"fifo\" in this version.");
+    let kept = format_duration(RETENTION_MAX);
+    page.key(
+        "retention",
+        &text(format_duration(fresh.retention)),
+        &format!("A message not done this long after its acceptance expires. From 1s to {kept}."),
+    );
+    page.key(
+        "on_expiry",
+        "\"dead-letter\"",
+        "What expiry does: \"dead-letter\", or \"drop\" (a status is kept, no dead letter).",
+    );
+    page.key(
+        "result_retention",
+        &text(format_duration(fresh.result_retention)),
+        "How long status, result and Idempotency-Key live after a message's end.",
+    );
+    page.key(
+        "result_max",
+        &text(format_size(fresh.result_max_bytes)),
+        "Most bytes of a result that are kept, at most 16MiB. A longer one is cut.",
+    );
+    page.optional(
+        "expected_service_time",
+        "\"80ms\"",
+        "Work per message, until it has been measured; forecasts start from it. Default: unknown, nothing is\npromised before the first measurements.",
+    );
+}
+
+fn failure_path(page: &mut Page) {
+    let fresh = QueueSettings::default();
+    page.table("[queues.example.retry]", "How failed attempts are repeated.");
+    page.key(
+        "max_attempts",
+        &fresh.retry.max_attempts.to_string(),
+        "Failed attempts before the message becomes a dead letter; the first one counts. From 1 to 1000.",
+    );
+    page.optional(
+        "max_deliveries",
+        &fresh.retry.deliveries_max().to_string(),
+        "Hand-outs of any kind, throttled and released ones too, before it becomes a dead letter.\nDefault: ten times max_attempts.",
+    );
+    let backoff = format!(
+        "{{ min = {}, max = {} }}",
+        text(format_duration(fresh.retry.backoff_min)),
+        text(format_duration(fresh.retry.backoff_max))
+    );
+    page.key(
+        "backoff",
+        &backoff,
+        "The wait before a repetition doubles from min to max, with full jitter above min. At most 30d.",
+    );
+    page.table("[queues.example.dead_letter]", "What is kept of messages that could not be done.");
+    page.key(
+        "retention",
+        &text(format_duration(fresh.dead_letter.retention)),
+        "How long a dead letter is kept. Longer than the queue's retention, at most 366d.",
+    );
+    page.key(
+        "max_messages",
+        &fresh.dead_letter.max_messages.to_string(),
+        "How many are kept. When full, the queue hands out nothing more until there is room: nothing is trimmed\nin silence.",
+    );
+    page.optional("owner", "\"team-example\"", "Who looks after them. Default: nobody.");
+}
+
+/// The page `docs/reference/configuration.md`.
+pub fn reference_markdown() -> String {
+    let later: Vec<String> = TABLES
+        .iter()
+        .flat_map(|table| table.unsupported.iter().map(|key| (table.title, key)))
+        .map(|(title, key)| if title.is_empty() { format!("`{key}`") } else { format!("`{title}.{key}`") })
+        .collect();
+    format!(
+        "# Configuration
+
+One TOML file, at most {size}, read at the start: `millpond serve --config millpond.toml`. Without a file every
+default below holds and there are no queues; queues can also be made over HTTP.
+
+- Everything wrong in the file is reported in one run, each with line, column, key and what to do. Nothing is started
+  and nothing is ignored: an unknown key is an error that names the nearest known one.
+- **Durations** are whole numbers with `us`, `ms`, `s`, `m`, `h` or `d`: `\"80ms\"`, `\"30s\"`, `\"1h30m\"`.
+- **Sizes** are whole numbers with `KiB`, `MiB`, `GiB` or `TiB` (powers of 1024), or plain bytes: `\"64KiB\"`, `65536`.
+- **Rates** are whole numbers per `s`, `m`, `h` or `d`: `\"500/s\"`, `\"30/m\"`.
+- **Names** of queues and targets have 1 to 80 of `A-Z a-z 0-9 _ . -` and begin with a letter, a digit or an underscore.
+- Known but not supported by this version, and therefore refused: {later}.
+
+Every key with its default. A key behind `#` has none; what stands there is an example, except where the comment
+says what the default follows.
+
+```toml
+{toml}```
+
+This page is made by `cargo run -p millpond-config --example reference > docs/reference/configuration.md`; a test fails
+when it is out of date.
+",
+        size = format_size(FILE_BYTES_MAX),
+        later = later.join(", "),
+        toml = reference_toml()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Loaded, parse};
+
+    #[test]
+    fn the_reference_is_the_default_configuration() {
+        let Loaded { configuration, warnings } = parse(&reference_toml(), "reference").unwrap();
+        assert_eq!(warnings, []);
+        let mut expected = Configuration::default();
+        let target = Target::new(Uri::from_static("http://127.0.0.1:9000/tasks"));
+        expected.targets.insert("example".to_owned().try_into().unwrap(), target);
+        expected.queues.insert("example".to_owned().try_into().unwrap(), QueueSettings::default());
+        assert_eq!(configuration, expected);
+    }
+
+    #[test]
+    fn every_example_in_the_reference_is_accepted() {
+        let uncommented: String = reference_toml()
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
+            .fold(String::new(), |text, line| text + line + "\n");
+        let Loaded { configuration, warnings } = parse(&uncommented, "reference").unwrap();
+        assert_eq!(warnings, []);
+        assert!(configuration.queues["example"].target.is_some(), "the examples were uncommented");
+    }
+
+    #[test]
+    fn every_supported_key_is_documented() {
+        let documented = reference_toml();
+        for table in TABLES {
+            for key in table.supported {
+                let line = |line: &str| {
+                    let line = line.trim_start_matches('#');
+                    line.starts_with(&format!("{key} = "))
+                        || line.starts_with(&format!("[{key}."))
+                        || line.ends_with(&format!(".{key}]"))
+                        || (line.starts_with("backoff") && line.contains(&format!("{key} = ")))
+                };
+                assert!(documented.lines().any(line), "{}.{key}", table.title);
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! What is refused: unknown and unsupported keys, wrong types, every bound, settings that contradict each other.
+
+use crate::{errors, keys_in_error, with};
+use millpond_config::{Severity, parse, reference_toml};
+use proptest::prelude::*;
+
+#[test]
+fn keys_of_later_versions_are_refused_and_not_ignored() {
+    for (text, key) in [
+        ("[auth]\n".to_owned(), "auth"),
+        ("[[routes]]\npath = \"/x\"\n".to_owned(), "routes"),
+        ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts"),
+        (with("adaptive = true", ""), "targets.t.adaptive"),
+        (with("url2 = 1", ""), "targets.t.url2"),
+        (with("", "order = \"lifo\""), "queues.q.order"),
+        (with("", "order = \"adaptive\""), "queues.q.order"),
+        (with("", "overflow = \"block\""), "queues.q.overflow"),
+        (with("", "overflow = \"drop-oldest\""), "queues.q.overflow"),
+        (with("", "retry.budget = 0.2"), "queues.q.retry.budget"),
+        (with("", "dead_letter.replayable_for = \"7d\""), "queues.q.dead_letter.replayable_for"),
+        (with("", "[queues.q.alerts]\ndead = 1"), "queues.q.alerts"),
+    ] {
+        let errors = errors(&text);
+        assert_eq!(errors.iter().map(|error| error.key.as_str()).collect::<Vec<_>>(), [key], "{text}");
+        let said = errors[0].problem.contains("not supported by this version") || key.ends_with("url2");
+        assert!(said, "{}", errors[0]);
+    }
+}
+
+#[test]
+fn a_value_of_another_type_is_refused_at_every_key() {
+    let of_type = ["\"soon\"", "7.5", "true", "1979-05-27", "[1]", "{ a = 1 }"];
+    for (table, keys) in [
+        ("", &["listen", "max_body", "allowed_hosts", "targets", "queues"][..]),
+        ("[targets.t]\nurl = \"http://a/\"\n", &["concurrency", "rate", "timeout", "hold_after_timeout"]),
+        (
+            "[queues.q]\n",
+            &[
+                "concurrency",
+                "max_wait",
+                "max_messages",
+                "max_bytes",
+                "overflow",
+                "lease",
+                "order",
+                "retention",
+                "on_expiry",
+                "result_retention",
+                "result_max",
+                "expected_service_time",
+                "retry",
+                "dead_letter",
+                "retry.max_attempts",
+                "retry.max_deliveries",
+                "retry.backoff",
+                "retry.backoff.min",
+                "retry.backoff.max",
+                "dead_letter.retention",
+                "dead_letter.max_messages",
+            ],
+        ),
+    ] {
+        for key in keys {
+            for value in of_type {
+                let text = format!("{table}{key} = {value}\n");
+                assert!(parse(&text, "x").is_err(), "{text}");
+            }
+        }
+    }
+    for key in ["data", "external_url"] {
+        assert_eq!(keys_in_error(&format!("{key} = 1")), [key]);
+    }
+    for (line, key) in [
+        ("headers = 1", "targets.t.headers"),
+        ("headers = { a = 1 }", "targets.t.headers.a"),
+        ("outcomes = { \"404\" = 1 }", "targets.t.outcomes.404"),
+        ("adaptive = 1", "targets.t.adaptive"),
+    ] {
+        assert_eq!(keys_in_error(&with(line, "")), [key]);
+    }
+    assert_eq!(keys_in_error(&with("", "dead_letter.owner = 1")), ["queues.q.dead_letter.owner"]);
+}
+
+#[test]
+fn every_bound_of_a_queue_holds_on_both_sides() {
+    for (good, bad) in [
+        ("concurrency = 1", "concurrency = 0"),
+        ("concurrency = 4294967295", "concurrency = 4294967296"),
+        ("max_wait = \"1us\"", "max_wait = \"0s\""),
+        ("max_messages = 1", "max_messages = 0"),
+        ("max_messages = 18446744073709551615", "max_messages = 18446744073709551616"),
+        ("max_bytes = 1", "max_bytes = 0"),
+        ("max_bytes = \"1048576TiB\"", "max_bytes = \"1048577TiB\""),
+        ("target = \"t2\"\nlease = \"1s\"", "target = \"t2\"\nlease = \"999ms\""),
+        ("lease = \"12h\"", "lease = \"12h1s\""),
+        ("retention = \"1s\"", "retention = \"999ms\""),
+        ("retention = \"365d\"\ndead_letter.retention = \"366d\"", "retention = \"366d1s\""),
+        ("result_retention = \"366d\"", "result_retention = \"367d\""),
+        ("result_max = \"16MiB\"", "result_max = 16777217"),
+        ("expected_service_time = \"12h\"", "expected_service_time = \"13h\""),
+        ("expected_service_time = \"1us\"", "expected_service_time = \"0s\""),
+        ("retry.max_attempts = 1", "retry.max_attempts = 0"),
+        ("retry.max_attempts = 1000", "retry.max_attempts = 1001"),
+        ("retry.max_deliveries = 5", "retry.max_deliveries = 4"),
+        ("retry.backoff = { min = \"5s\", max = \"5s\" }", "retry.backoff = { min = \"6s\", max = \"5s\" }"),
+        ("retry.backoff.max = \"30d\"", "retry.backoff.max = \"31d\""),
+        ("dead_letter.max_messages = 1", "dead_letter.max_messages = 0"),
+        ("dead_letter.retention = \"5d\"", "dead_letter.retention = \"4d\""),
+        ("dead_letter.retention = \"366d\"", "dead_letter.retention = \"367d\""),
+    ] {
+        let text = |lines: &str| {
+            format!("[targets.t2]\nurl = \"http://a/\"\ntimeout = \"1ms\"\n[queues.q]\n{lines}\n")
+        };
+        assert_eq!(errors(&text(good)), [], "{good}");
+        assert_eq!(errors(&text(bad)).len(), 1, "{bad}: {:?}", errors(&text(bad)));
+    }
+}
+
+#[test]
+fn every_bound_of_a_target_and_the_server_holds_on_both_sides() {
+    for (good, bad) in [
+        ("concurrency = 1", "concurrency = 0"),
+        ("concurrency = 1000000", "concurrency = 1000001"),
+        ("rate = \"1/h\"", "rate = \"0/h\""),
+        ("timeout = \"1ms\"", "timeout = \"0s\""),
+        ("timeout = \"1h\"", "timeout = \"61m\""),
+        ("hold_after_timeout = \"0s\"", "hold_after_timeout = \"-1s\""),
+        ("hold_after_timeout = \"12h\"", "hold_after_timeout = \"13h\""),
+        ("outcomes = { \"200\" = \"retry\" }", "outcomes = { \"199\" = \"retry\" }"),
+        ("outcomes = { \"599\" = \"retry\" }", "outcomes = { \"600\" = \"retry\" }"),
+        ("headers = { a = \"b\" }", "headers = { a = \"b\\n\" }"),
+        ("headers = { millpond = \"b\" }", "headers = { Millpond-Queue = \"b\" }"),
+        ("headers = { host = \"b\" }", "headers = { Content-Length = \"1\" }"),
+        ("headers = { a = \"b\" }", "headers = { a = \"b\", A = \"b\" }"),
+    ] {
+        let text = |line: &str| format!("[targets.t]\nurl = \"http://a/\"\n{line}\n");
+        assert_eq!(errors(&text(good)), [], "{good}");
+        assert_eq!(errors(&text(bad)).len(), 1, "{bad}: {:?}", errors(&text(bad)));
+    }
+    for (good, bad) in [
+        ("max_body = 1", "max_body = 0"),
+        ("max_body = \"256MiB\"", "max_body = \"257MiB\""),
+        ("data = \"x\"", "data = \"\""),
+        ("allowed_hosts = []", "allowed_hosts = [\"a\", \"http://b/\"]"),
+        ("listen = \"0.0.0.0:80\"", "listen = \"0.0.0.0\""),
+    ] {
+        assert_eq!(errors(good), [], "{good}");
+        assert_eq!(errors(bad).len(), 1, "{bad}");
+    }
+}
+
+#[test]
+fn a_target_needs_a_url() {
+    assert_eq!(keys_in_error("[targets.t]\nconcurrency = 1"), ["targets.t"]);
+    for url in ["https://a/", "a/", "", "http://u:p@a/", "http://a/#b"] {
+        assert_eq!(keys_in_error(&format!("[targets.t]\nurl = \"{url}\"")), ["targets.t.url"], "{url}");
+    }
+}
+
+#[test]
+fn names_follow_the_rule_for_names() {
+    assert_eq!(
+        keys_in_error("[queues.\"a b\"]\n[queues.good]\n[targets.\"-x\"]"),
+        ["queues.\"a b\"", "targets.-x"]
+    );
+    assert_eq!(keys_in_error("[queues.q]\ntarget = \"a/b\""), ["queues.q.target"]);
+}
+
+#[test]
+fn a_queue_is_checked_against_its_target() {
+    assert_eq!(
+        keys_in_error(&with("", "").replace("target = \"t\"", "target = \"tt\"")),
+        ["queues.q.target"]
+    );
+    assert_eq!(keys_in_error(&with("timeout = \"31s\"", "")), ["queues.q.lease"]);
+    assert_eq!(keys_in_error(&with("timeout = \"31s\"", "lease = \"31s\"")), [""; 0]);
+    for (lines, key) in [
+        ("concurrency = 41", "queues.q.concurrency"),
+        ("max_wait = \"4d\"", "queues.q.max_wait"),
+        ("max_bytes = \"1023KiB\"", "queues.q.max_bytes"),
+    ] {
+        let warnings = parse(&with("", lines), "x").unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert_eq!((warnings[0].severity, warnings[0].key.as_str()), (Severity::Warning, key));
+    }
+    let unset = parse("[targets.t]\nurl = \"http://a/\"", "x").unwrap();
+    assert_eq!(unset.configuration.targets["t"].settings.concurrency, 1);
+    assert_eq!(unset.warnings.len(), 1, "{:?}", unset.warnings);
+}
+
+#[test]
+fn one_wrong_value_does_not_bring_errors_about_others() {
+    assert_eq!(
+        keys_in_error(&with("", "retention = \"20x\"\ndead_letter.retention = \"3d\"")),
+        ["queues.q.retention"]
+    );
+    assert_eq!(keys_in_error(&with("", "retry.backoff.min = 1")), ["queues.q.retry.backoff.min"]);
+}
+
+#[test]
+fn everything_is_found_in_one_run_and_in_the_order_of_the_file() {
+    let text = "max_body = 0\n[queues.q]\nlease = 30s\nretrys = 1\nmax_messages = -1\n[targets.t]\nurl = \"ftp://x\"\nrate = 5\n";
+    let found = errors(text);
+    let lines: Vec<usize> = found.iter().map(|error| error.line).collect();
+    assert_eq!(lines, [1, 3, 4, 5, 7, 8], "{found:?}");
+    assert!(found.iter().all(|error| !error.problem.is_empty() && !error.help.is_empty()));
+}
+
+#[test]
+fn header_values_are_never_shown() {
+    for line in [
+        "headers = { authorization = \"hunter2\", Content-Length = \"hunter2\", x = 1 }",
+        "headers = { authorization = \"hunter2\" }, x",
+        "headers = { authorization = hunter2 }",
+        "headers = { authorization = \"hunter2 }",
+        "[targets.t.headers]\nauthorization = \"hunter2",
+        "[targets.t.headers]\nauthorization = \"hunter2\"\nauthorization = \"hunter2\"",
+        "headers = \"hunter2\"",
+        "headers = [\"hunter2\"]",
+        "[targets]\n\"a b\" = { headers = { authorization = \"hunter2\" } }",
+        "headers.a.b = \"hunter2\"",
+        "url = \"http://user:hunter2@a/\"",
+    ] {
+        let text =
+            if line.starts_with("[targets]") { line.to_owned() } else { format!("[targets.t]\n{line}\n") };
+        let error = parse(&text, "x").unwrap_err();
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+        assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_refused_without_overflow() {
+    for text in
+        ["a = ".to_owned() + &"[".repeat(100_000), "a.".repeat(100_000) + "b = 1", "[a".repeat(50_000)]
+    {
+        assert!(parse(&text, "x").is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_never_panics(text in "\\PC{0,200}|([a-z_.\\[\\]\"'={}#,\\\\\n\r\t 0-9\u{feff}äß日]{0,200})") {
+        if let Err(error) = parse(&text, "x") {
+            prop_assert!(!error.diagnostics.is_empty());
+            prop_assert!(error.to_string().contains("x:"));
+        }
+    }
+
+    #[test]
+    fn the_reference_with_one_place_changed_never_panics(at in 0_usize..10_000, cut in 0_usize..20, put in "\\PC{0,6}|[\"'\\[\\]{}=.\n]{0,3}") {
+        let reference = reference_toml().replace("\n#", "\n");
+        let start = reference.floor_char_boundary(at % reference.len());
+        let end = reference.floor_char_boundary((start + cut).min(reference.len())).max(start);
+        let text = format!("{}{put}{}", &reference[..start], &reference[end..]);
+        let lines = text.lines().count() + 1;
+        if let Err(error) = parse(&text, "x") {
+            prop_assert!(error.diagnostics.iter().all(|found| (1..=lines).contains(&found.line) && found.column >= 1));
+            let _ = error.to_string();
+        }
+    }
+}

@@ -1,0 +1,524 @@
+//! What the pond is asked, what it answers, and what it wants done.
+//!
+//! Owns the shapes of inputs, replies and effects. Must never hold behaviour.
+
+use crate::forecast::Promise;
+use crate::identity::{Receipt, Seq};
+use crate::message::{Failure, IdempotencyKey, Message, Phase, SharedContent};
+use crate::name::Name;
+use crate::record::Record;
+use crate::settings::{QueueSettings, SettingsError, TargetSettings};
+use crate::stats::{QueueStats, TargetStats};
+use crate::time::Wall;
+use std::time::Duration;
+
+/// Ties a reply to the command that asked for it. Given by the engine; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// The position of a record in the order of the log, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct OpNumber(pub u64);
+
+/// A push target's number: its place in [`Declared::targets`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetNumber(pub usize);
+
+/// What the log has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StorageState {
+    /// Everything.
+    #[default]
+    Roomy,
+    /// Settlements and hand-outs, but no new messages.
+    NoEnqueue,
+    /// Settlements only: nothing more is handed out.
+    SettleOnly,
+}
+
+/// One event that the pond is told of.
+#[derive(Debug)]
+pub enum Input {
+    /// Time has passed. Also implied by every other input.
+    Tick,
+    /// Somebody asks for something and waits for [`Effect::Reply`].
+    Command {
+        /// The asker.
+        request: RequestId,
+        /// What it asks.
+        command: Command,
+    },
+    /// The asker has left: forget what it waits for.
+    Abandon(RequestId),
+    /// A reply with hand-outs did not reach the asker: they are taken back and do not count as deliveries.
+    Undelivered(Receipt),
+    /// Every record up to and including this one is durable.
+    Durable(OpNumber),
+    /// A push call has ended.
+    CallEnded {
+        /// The hand-out that [`Effect::Dispatch`] began.
+        receipt: Receipt,
+        /// How.
+        outcome: CallOutcome,
+    },
+    /// The log's room has changed.
+    Storage(StorageState),
+    /// Write the newest full copy of these messages to the end of the log, with `content` read from the old
+    /// place. Those that need no copy any more are skipped.
+    Copy(Vec<(Seq, Option<SharedContent>)>),
+    /// Write again the small facts that every log must hold: the boot and the queues.
+    CopyBasics,
+    /// From now on, accept no new work and hand nothing out; running work may finish.
+    Drain,
+}
+
+/// What a caller asks.
+#[derive(Debug)]
+pub enum Command {
+    /// Accept messages into a queue, each for itself. Answer: [`Reply::Enqueued`].
+    Enqueue {
+        /// The queue.
+        queue: Name,
+        /// The messages.
+        messages: Vec<NewMessage>,
+    },
+    /// Hand out messages to a worker. Answer: [`Reply::Leased`], possibly empty.
+    Lease(LeaseRequest),
+    /// Prolong leases to so long from now. Answer: [`Reply::Extended`].
+    Extend(Vec<(Receipt, Duration)>),
+    /// Say how hand-outs ended. Answer: [`Reply::Settled`].
+    Settle(Vec<Settlement>),
+    /// Withdraw a message that nobody has. Answer: [`Reply::Cancelled`].
+    Cancel(Seq),
+    /// Tell about a message; with `wait`, not before it is terminal or the time is over. Answer: [`Reply::Status`].
+    Status {
+        /// The message.
+        seq: Seq,
+        /// How long to wait for the end of its life.
+        wait: Option<Duration>,
+    },
+    /// List a queue's messages in one phase, or in all, from a number on. Answer: [`Reply::Messages`].
+    List {
+        /// The queue.
+        queue: Name,
+        /// Only this phase.
+        phase: Option<Phase>,
+        /// Only numbers beyond this one.
+        after: Option<Seq>,
+        /// At most so many.
+        limit: usize,
+    },
+    /// Tell about every queue and target. Answer: [`Reply::Overview`].
+    Overview,
+    /// Tell about one queue. Answer: [`Reply::Queue`].
+    Queue(Name),
+    /// Create a queue or change its settings. Answer: [`Reply::Defined`].
+    Define {
+        /// The queue.
+        queue: Name,
+        /// Its settings from now on.
+        settings: Box<QueueSettings>,
+    },
+    /// Delete a queue that holds nothing unfinished. Answer: [`Reply::Deleted`].
+    Delete(Name),
+    /// Stop or resume handing out. Answer: [`Reply::Paused`].
+    Pause {
+        /// The queue.
+        queue: Name,
+        /// Whether it shall be paused.
+        paused: bool,
+    },
+    /// Put dead letters back to work. Answer: [`Reply::Replayed`], when all are back.
+    Replay {
+        /// The queue.
+        queue: Name,
+        /// Which ones.
+        which: ReplayWhich,
+    },
+    /// Forget a dead letter. Answer: [`Reply::DeadDeleted`].
+    DeleteDead {
+        /// The queue.
+        queue: Name,
+        /// The message.
+        seq: Seq,
+    },
+}
+
+/// Which dead letters to replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplayWhich {
+    /// These.
+    These(Vec<Seq>),
+    /// All that are dead now.
+    All,
+}
+
+/// A message on its way in.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    /// Its bytes.
+    pub content: SharedContent,
+    /// How long it must not be handed out. At most [`crate::settings::DELAY_MAX`].
+    pub delay: Duration,
+    /// How long it is worth doing; `None`: the queue's retention.
+    pub ttl: Option<Duration>,
+    /// What makes a repetition recognizable.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// A worker's wish for messages.
+#[derive(Debug, Clone)]
+pub struct LeaseRequest {
+    /// The queue.
+    pub queue: Name,
+    /// At most so many.
+    pub max: usize,
+    /// For how long; `None`: the queue's lease.
+    pub lease: Option<Duration>,
+    /// How long to wait for the first one.
+    pub wait: Duration,
+}
+
+/// A worker's word on a hand-out.
+#[derive(Debug, Clone)]
+pub struct Settlement {
+    /// The hand-out.
+    pub receipt: Receipt,
+    /// How it ended.
+    pub outcome: SettleOutcome,
+}
+
+/// How a worker says that a hand-out ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SettleOutcome {
+    /// Done, perhaps with a result.
+    Complete {
+        /// The result.
+        result: Option<SharedContent>,
+    },
+    /// Failed: try again after the backoff, or after `delay` if given.
+    Retry {
+        /// What went wrong.
+        failure: Option<Failure>,
+        /// Wait exactly this long instead of the backoff.
+        delay: Option<Duration>,
+    },
+    /// Can never succeed.
+    Dead {
+        /// What went wrong.
+        failure: Option<Failure>,
+    },
+    /// Not tried: hand it to somebody else, perhaps later. Counts no attempt.
+    Release {
+        /// Not before so long from now.
+        delay: Option<Duration>,
+    },
+}
+
+/// How a push call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallOutcome {
+    /// Done; the answer is the result.
+    Succeeded {
+        /// The answer's body.
+        result: Option<SharedContent>,
+    },
+    /// The target asks for a pause; no attempt is counted.
+    Throttled {
+        /// How long the target shall be left alone.
+        pause: Duration,
+        /// What it said.
+        failure: Failure,
+    },
+    /// Failed: try again after the backoff.
+    Failed {
+        /// What went wrong.
+        failure: Failure,
+        /// The call exceeded the time-out, so the target may still be at work on it.
+        timed_out: bool,
+    },
+    /// Can never succeed.
+    Dead {
+        /// What the target said.
+        failure: Failure,
+    },
+    /// Not tried.
+    Released,
+}
+
+/// Something the pond wants done. Order matters: records are appended in the order of their effects.
+#[derive(Debug)]
+pub enum Effect {
+    /// Append a record to the log; [`Input::Durable`] must follow once it is durable.
+    Append {
+        /// Its place in the order of the log.
+        op: OpNumber,
+        /// The record.
+        record: Record,
+        /// Whether somebody waits for its durability.
+        sync: bool,
+    },
+    /// Answer a command.
+    Reply {
+        /// The asker.
+        request: RequestId,
+        /// The answer.
+        reply: Reply,
+    },
+    /// Call a target with a message; [`Input::CallEnded`] must follow.
+    Dispatch {
+        /// The target.
+        target: TargetNumber,
+        /// The hand-out.
+        leased: Leased,
+    },
+    /// Nothing of this message is needed any more, neither record nor bytes.
+    Forget(Seq),
+}
+
+/// A message that was handed out.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    /// Proof of the hand-out.
+    pub receipt: Receipt,
+    /// The queue's name.
+    pub queue: Name,
+    /// The message as it stands.
+    pub message: Message,
+    /// When the lease ends.
+    pub until: Wall,
+}
+
+/// A message that was accepted, or had been before.
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    /// Its number.
+    pub seq: Seq,
+    /// Where it stands.
+    pub phase: Phase,
+    /// How many start before it if nothing changes.
+    pub position: Option<u64>,
+    /// When it will probably start.
+    pub promise: Option<Promise>,
+    /// When a result can be expected.
+    pub result_in: Duration,
+    /// When it was first accepted.
+    pub accepted: Wall,
+    /// Whether this is a repetition of an earlier enqueue.
+    pub duplicate: bool,
+}
+
+/// A message's status.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The queue's name.
+    pub queue: Name,
+    /// The message.
+    pub message: Message,
+    /// How many start before it if nothing changes.
+    pub position: Option<u64>,
+    /// When it will probably start.
+    pub promise: Option<Promise>,
+    /// When a result can be expected; zero once terminal.
+    pub result_in: Duration,
+}
+
+/// A queue, as told to an operator.
+#[derive(Debug, Clone)]
+pub struct QueueView {
+    /// Its name.
+    pub name: Name,
+    /// Its settings.
+    pub settings: QueueSettings,
+    /// Whether the configuration file declares it.
+    pub declared: bool,
+    /// Its numbers.
+    pub stats: QueueStats,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub enum Reply {
+    /// One answer per message, in order.
+    Enqueued(Result<Vec<Result<Accepted, EnqueueError>>, EnqueueError>),
+    /// The hand-outs, possibly none.
+    Leased(Result<Vec<Leased>, QueueError>),
+    /// The new ends, in order.
+    Extended(Vec<Result<Wall, SettleError>>),
+    /// One answer per settlement, in order.
+    Settled(Vec<Result<(), SettleError>>),
+    /// The message as it stands after the withdrawal.
+    Cancelled(Result<Box<Status>, CancelError>),
+    /// The status.
+    Status(Result<Box<Status>, LookupError>),
+    /// The messages found, and where to go on if there may be more.
+    Messages(Result<(Vec<Status>, Option<Seq>), QueueError>),
+    /// Every queue by name, every target in order.
+    Overview(Vec<QueueView>, Vec<TargetStats>),
+    /// The queue.
+    Queue(Result<Box<QueueView>, QueueError>),
+    /// Whether the queue is new.
+    Defined(Result<bool, DefineError>),
+    /// Done.
+    Deleted(Result<(), DefineError>),
+    /// Done.
+    Paused(Result<(), QueueError>),
+    /// How many went back.
+    Replayed(Result<u64, ReplayError>),
+    /// Done.
+    DeadDeleted(Result<(), ReplayError>),
+}
+
+/// Why a message was not accepted.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum EnqueueError {
+    /// No such queue.
+    #[error("there is no queue of this name")]
+    UnknownQueue,
+    /// A bound on messages or bytes is reached.
+    #[error("the queue is full: {what} reached")]
+    QueueFull {
+        /// The bound, in words.
+        what: &'static str,
+        /// When there will probably be room.
+        retry_after: Duration,
+    },
+    /// It would probably start later than the queue promises.
+    #[error("it would wait about {}s, longer than the {}s that this queue promises", .predicted.as_secs(), .max.as_secs())]
+    WaitTooLong {
+        /// The predicted wait.
+        predicted: Duration,
+        /// The promise.
+        max: Duration,
+        /// When the predicted wait will probably be short enough.
+        retry_after: Duration,
+    },
+    /// The disk has no room for new messages.
+    #[error("the disk has no room for new messages")]
+    StorageFull,
+    /// The server is shutting down.
+    #[error("the server is shutting down and accepts no new work")]
+    Draining,
+    /// The content is larger than the log takes in one piece.
+    #[error("a message may have at most {max_bytes} bytes")]
+    TooLarge {
+        /// The most that it takes.
+        max_bytes: u64,
+    },
+    /// The delay is longer than allowed.
+    #[error("the delay is longer than 30 days")]
+    DelayTooLong,
+    /// The time to live is zero, or longer than the queue keeps messages.
+    #[error("the time to live must be longer than 0s and at most the queue's retention of {}s", .max.as_secs())]
+    TtlOutOfRange {
+        /// The queue's retention.
+        max: Duration,
+    },
+    /// The message would expire before its delay is over.
+    #[error("the message would expire before its delay is over")]
+    DelayBeyondTtl,
+    /// The key was used for another payload.
+    #[error("the idempotency key was used before, for another payload")]
+    IdempotencyMismatch,
+}
+
+/// Why a queue could not be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// No such queue.
+    #[error("there is no queue of this name")]
+    Unknown,
+    /// The server is shutting down.
+    #[error("the server is shutting down")]
+    Draining,
+    /// More requests wait than the server allows.
+    #[error("too many consumers wait for messages already")]
+    TooManyWaiting,
+}
+
+/// Why a receipt did not serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SettleError {
+    /// The hand-out is over: settled, run out and handed to somebody else, or its message is gone.
+    #[error("the lease is over: the message was settled, or handed to somebody else")]
+    LeaseLost,
+    /// The extension is longer than a lease may last in all.
+    #[error("a lease lasts at most 12 hours in all")]
+    TooLong,
+    /// The delay is longer than allowed.
+    #[error("the delay is longer than 30 days")]
+    DelayTooLong,
+}
+
+/// Why a message could not be withdrawn.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CancelError {
+    /// No status is kept of it.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// Somebody has it, or its life is over.
+    #[error("the message is {}", .0.as_str())]
+    NotCancellable(Phase),
+}
+
+/// Why nothing is known of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    /// It was never issued.
+    #[error("no such message was ever accepted")]
+    NeverIssued,
+    /// It was issued, and its status is past its retention.
+    #[error("the message's status is past its retention")]
+    Forgotten,
+}
+
+/// Why a queue could not be defined or deleted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DefineError {
+    /// The configuration file declares it.
+    #[error("the configuration file declares this queue; change it there")]
+    Declared,
+    /// No such queue.
+    #[error("there is no queue of this name")]
+    Unknown,
+    /// It holds unfinished messages or dead letters.
+    #[error("the queue still holds {unfinished} unfinished messages and {dead} dead letters")]
+    InUse {
+        /// Messages that are not terminal.
+        unfinished: u64,
+        /// Dead letters.
+        dead: u64,
+    },
+    /// A setting is out of range.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Its target is not configured.
+    #[error("there is no target {0} in the configuration")]
+    UnknownTarget(Name),
+    /// There are as many queues as a server may have.
+    #[error("there are {0} queues already, as many as a server may have")]
+    TooMany(usize),
+}
+
+/// Why dead letters could not be replayed or deleted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// No such queue.
+    #[error("there is no queue of this name")]
+    UnknownQueue,
+    /// No such dead letter in this queue.
+    #[error("message {0:?} is not a dead letter of this queue")]
+    NotDead(Seq),
+    /// Another replay of this queue is running.
+    #[error("a replay of this queue is running already")]
+    Running,
+}
+
+/// The queues and targets of the configuration file, told once after the log was replayed.
+#[derive(Debug, Clone, Default)]
+pub struct Declared {
+    /// Targets in a fixed order; [`TargetNumber`] counts along it.
+    pub targets: Vec<(Name, TargetSettings)>,
+    /// Queues that the file declares.
+    pub queues: Vec<(Name, QueueSettings)>,
+}

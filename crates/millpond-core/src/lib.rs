@@ -1,0 +1,16 @@
+//! The queue state machine of Millpond: pure rules, data in and data out.
+//!
+//! Owns the domain types, a message's life, bounds, pacing, retry and forecast. Must never do I/O, read a
+//! clock, draw randomness from the operating system, or know HTTP or threads: time and chance are arguments.
+
+pub mod command;
+pub mod forecast;
+pub mod identity;
+pub mod message;
+pub mod name;
+pub mod pond;
+pub mod rate;
+pub mod record;
+pub mod settings;
+pub mod stats;
+pub mod time;

@@ -1,0 +1,306 @@
+//! A message: what is stored of it, and what is remembered of its life.
+//!
+//! Owns the data only. Must never decide a transition: that is the pond's.
+
+use crate::identity::Seq;
+use crate::time::Wall;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The number of a queue, given at its definition and kept in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueNumber(pub u32);
+
+/// Where a message stands in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Waits for its due time; never handed out before.
+    Delayed,
+    /// May be handed out.
+    Ready,
+    /// Handed out to one holder until its lease ends.
+    Leased,
+    /// Failed, and waits for its next attempt.
+    Backoff,
+    /// Done; its result is kept for a while.
+    Succeeded,
+    /// Given up; kept for the operator.
+    Dead,
+    /// Not done within its time to live.
+    Expired,
+    /// Withdrawn by its owner before anyone had it.
+    Cancelled,
+}
+
+impl Phase {
+    /// Whether the message's life is over (a dead letter can still be replayed).
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Dead | Self::Expired | Self::Cancelled)
+    }
+
+    /// The word used on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delayed => "delayed",
+            Self::Ready => "ready",
+            Self::Leased => "leased",
+            Self::Backoff => "backoff",
+            Self::Succeeded => "succeeded",
+            Self::Dead => "dead",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The phase that `text` names on the wire.
+    pub fn parse(text: &str) -> Option<Self> {
+        [
+            Self::Delayed,
+            Self::Ready,
+            Self::Leased,
+            Self::Backoff,
+            Self::Succeeded,
+            Self::Dead,
+            Self::Expired,
+            Self::Cancelled,
+        ]
+        .into_iter()
+        .find(|phase| phase.as_str() == text)
+    }
+}
+
+/// The bytes of a message or of a result, with what describes them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Content {
+    /// The media type, as the producer named it.
+    pub content_type: String,
+    /// Further headers to hand on, in order.
+    pub headers: Vec<(String, String)>,
+    /// The bytes.
+    pub body: Bytes,
+}
+
+impl Content {
+    /// What this counts against byte bounds: body, headers and media type.
+    pub fn size_bytes(&self) -> u64 {
+        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        (self.body.len() + self.content_type.len() + headers) as u64
+    }
+}
+
+/// A content that many places hold at once.
+pub type SharedContent = Arc<Content>;
+
+/// An idempotency key and the payload it came with, as digests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IdempotencyKey {
+    /// Digest of the key.
+    pub key: u128,
+    /// Digest of the payload.
+    pub payload: u128,
+}
+
+/// Who holds a leased message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// A worker that asked for it.
+    Worker,
+    /// A call to the queue's target.
+    Push,
+}
+
+/// How one hand-out ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttemptOutcome {
+    /// The work was done.
+    Succeeded,
+    /// It failed and may be repeated.
+    Failed,
+    /// It failed for good.
+    Dead,
+    /// The target or the worker gave it back untouched.
+    Released,
+    /// The target asked for a pause.
+    Throttled,
+    /// The call exceeded the target's time-out.
+    TimedOut,
+    /// Nobody settled it before its lease ended.
+    LeaseExpired,
+    /// The engine restarted in the middle and the lease ended before anyone settled it.
+    Interrupted,
+}
+
+impl AttemptOutcome {
+    /// All of them, in the order of their wire words.
+    pub const ALL: [Self; 8] = [
+        Self::Succeeded,
+        Self::Failed,
+        Self::Dead,
+        Self::Released,
+        Self::Throttled,
+        Self::TimedOut,
+        Self::LeaseExpired,
+        Self::Interrupted,
+    ];
+
+    /// The word used on the wire and as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+            Self::Released => "released",
+            Self::Throttled => "throttled",
+            Self::TimedOut => "timed-out",
+            Self::LeaseExpired => "lease-expired",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Whether it counts towards `max_attempts`. Work that was released, throttled or interrupted by our own
+    /// restart was not tried and found wanting.
+    pub fn is_attempt(self) -> bool {
+        !matches!(self, Self::Released | Self::Throttled | Self::Interrupted)
+    }
+}
+
+/// What went wrong, in words for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// A short stable word, e.g. `status`, `timeout`, `connect`, `worker`.
+    pub kind: String,
+    /// What happened, cut to [`Failure::MESSAGE_BYTES_MAX`].
+    pub message: String,
+    /// The status the target answered with.
+    pub http_status: Option<u16>,
+}
+
+impl Failure {
+    /// Longest message kept, in bytes.
+    pub const MESSAGE_BYTES_MAX: usize = 1024;
+
+    /// A failure whose message is cut at a character boundary within the limit.
+    pub fn new(kind: &str, message: &str, http_status: Option<u16>) -> Self {
+        let mut end = message.len().min(Self::MESSAGE_BYTES_MAX);
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        Self { kind: kind.to_owned(), message: message[..end].to_owned(), http_status }
+    }
+}
+
+/// One hand-out that has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which hand-out, from 1.
+    pub delivery: u32,
+    /// When it began.
+    pub started: Wall,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// What went wrong, if anything.
+    pub failure: Option<Failure>,
+}
+
+/// Why a message is a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeadReason {
+    /// It failed `max_attempts` times.
+    AttemptsExhausted,
+    /// It was handed out `max_deliveries` times.
+    DeliveriesExhausted,
+    /// The worker or the target said that it can never succeed.
+    Rejected,
+    /// It was not done within its time to live.
+    Expired,
+}
+
+impl DeadReason {
+    /// The word used on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AttemptsExhausted => "attempts-exhausted",
+            Self::DeliveriesExhausted => "deliveries-exhausted",
+            Self::Rejected => "rejected",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// The latest hand-out of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HandOut {
+    /// The boot that made it.
+    pub epoch: u32,
+    /// When it began.
+    pub started: Wall,
+    /// When its lease ends.
+    pub until: Wall,
+    /// Who got it.
+    pub holder: Holder,
+    /// How its holder settled it; `None` while it is leased, or after its lease ran out.
+    pub settled: Option<AttemptOutcome>,
+}
+
+/// A message as it is remembered: everything but the bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its number.
+    pub seq: Seq,
+    /// Its queue.
+    pub queue: QueueNumber,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Its place in the order of its queue: its number, or a later one after a replay.
+    pub place: u64,
+    /// What it counts against byte bounds.
+    pub size_bytes: u32,
+    /// When it was first accepted.
+    pub accepted: Wall,
+    /// When it was first due: its age counts from here. A replay starts it anew.
+    pub first_due: Wall,
+    /// When it is due next, while delayed or in backoff.
+    pub due: Wall,
+    /// When it expires, unless done.
+    pub expires: Wall,
+    /// Failed attempts since acceptance or replay.
+    pub attempts: u32,
+    /// Hand-outs since acceptance or replay.
+    pub deliveries: u32,
+    /// Hand-outs before the last replay; receipts count on from here.
+    pub deliveries_before: u32,
+    /// The latest hand-out.
+    pub hand_out: Option<HandOut>,
+    /// When it was first handed out.
+    pub first_started: Option<Wall>,
+    /// When its life ended.
+    pub finished: Option<Wall>,
+    /// Why it is dead.
+    pub dead_reason: Option<DeadReason>,
+    /// Its idempotency key.
+    pub key: Option<IdempotencyKey>,
+    /// Media type and size of its result.
+    pub result: Option<(String, u64)>,
+    /// The hand-outs that have ended, oldest first, the latest [`Message::HISTORY_MAX`].
+    pub history: Vec<Attempt>,
+}
+
+impl Message {
+    /// Most ended hand-outs remembered per message.
+    pub const HISTORY_MAX: usize = 50;
+
+    /// The number of the latest hand-out over the whole life.
+    pub fn delivery(&self) -> u32 {
+        self.deliveries_before + self.deliveries
+    }
+
+    /// The latest failure, with when its attempt ended.
+    pub fn last_failure(&self) -> Option<(&Failure, Wall)> {
+        self.history.iter().rev().find_map(|attempt| {
+            let ended = Wall(attempt.started.0.saturating_add_unsigned(attempt.micros));
+            attempt.failure.as_ref().map(|failure| (failure, ended))
+        })
+    }
+}

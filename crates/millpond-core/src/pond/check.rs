@@ -1,0 +1,94 @@
+//! The pond's own consistency: what must hold after every step.
+//!
+//! Owns the invariants that can be checked from inside. Must never change anything.
+
+use super::Pond;
+use super::timers::Timer;
+use crate::message::{Phase, QueueNumber};
+
+/// Counts of one queue, recomputed from its messages.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    ready: u64,
+    arriving: u64,
+    delayed: u64,
+    leased: u64,
+    backoff: u64,
+    dead: u64,
+    unfinished: u64,
+    bytes: u64,
+}
+
+impl Pond {
+    /// Checks everything that can be checked from inside: counts agree with messages, a leased message has a
+    /// timer and so has every other phase that ends by itself, caps hold. Linear in the number of messages:
+    /// for tests and simulations.
+    ///
+    /// # Panics
+    /// On the first thing that does not hold.
+    pub fn assert_consistent(&self) {
+        let mut counted: Vec<Counts> = self.queues.iter().map(|_| Counts::default()).collect();
+        let mut occupied = vec![0_u32; self.targets.len()];
+        for (&seq, slot) in &self.slots {
+            let message = &slot.message;
+            assert_eq!(message.seq, seq, "a message lies under its own number");
+            let counts = &mut counted[message.queue.0 as usize];
+            match message.phase {
+                Phase::Ready if slot.visible => counts.ready += 1,
+                Phase::Ready => counts.arriving += 1,
+                Phase::Delayed => counts.delayed += 1,
+                Phase::Leased => counts.leased += 1,
+                Phase::Backoff => counts.backoff += 1,
+                Phase::Dead => counts.dead += 1,
+                Phase::Succeeded | Phase::Expired | Phase::Cancelled => {}
+            }
+            if !message.phase.is_terminal() {
+                counts.unfinished += 1;
+                counts.bytes += u64::from(message.size_bytes);
+            }
+            assert_eq!(
+                slot.phase_timer.is_some(),
+                message.phase != Phase::Ready,
+                "{seq:?} is {:?}: leased, and every phase that ends by itself, has a timer",
+                message.phase
+            );
+            let timed = slot.phase_timer.is_none_or(|at| self.timers.contains(at, Timer::Phase(seq)));
+            assert!(timed, "{seq:?}: its timer is set");
+            if let Some(target) = slot.occupies {
+                assert_eq!(message.phase, Phase::Leased, "{seq:?} occupies a target without being leased");
+                occupied[target] += 1;
+            }
+            let retry = &self.queue_ref(message.queue).settings.retry;
+            let tried = message.attempts <= retry.max_attempts || message.phase == Phase::Dead;
+            assert!(tried, "{seq:?} was tried more often than allowed");
+        }
+        self.assert_queues(&counted);
+        for (target, &calls) in self.targets.iter().zip(&occupied) {
+            assert!(
+                calls <= target.occupied,
+                "target {}: {calls} calls, {} counted",
+                target.name,
+                target.occupied
+            );
+            assert!(target.occupied <= target.settings.concurrency, "target {} over its cap", target.name);
+        }
+    }
+
+    fn assert_queues(&self, counted: &[Counts]) {
+        for (index, counts) in counted.iter().enumerate() {
+            let queue = &self.queues[index];
+            let held = Counts {
+                ready: queue.ready.len(),
+                arriving: queue.arriving,
+                delayed: queue.delayed,
+                leased: queue.leased.len() as u64,
+                backoff: queue.backoff.len() as u64,
+                dead: queue.dead.len() as u64,
+                unfinished: queue.unfinished,
+                bytes: queue.unfinished_bytes,
+            };
+            assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);
+            assert_eq!(QueueNumber(u32::try_from(index).expect("numbers are u32")), queue.number);
+        }
+    }
+}

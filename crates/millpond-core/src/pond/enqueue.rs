@@ -1,0 +1,229 @@
+//! The way in: bounds, duplicates, acceptance.
+//!
+//! Owns the decision to accept. What is refused here was never stored. Must never look at a body.
+
+use super::slot::Slot;
+use super::timers::Timer;
+use super::{Gated, Pond};
+use crate::command::{Accepted, EnqueueError, NewMessage, OpNumber, Reply, RequestId, StorageState};
+use crate::identity::Seq;
+use crate::message::{IdempotencyKey, Message, Phase, QueueNumber};
+use crate::name::Name;
+use crate::record::Record;
+use crate::settings::DELAY_MAX;
+use crate::time::Now;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When a caller shall come back if nothing better is known.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
+
+impl Pond {
+    pub(super) fn enqueue(&mut self, request: RequestId, queue: &Name, messages: Vec<NewMessage>, now: Now) {
+        let Some(number) = self.queue_named(queue) else {
+            return self.reply(request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
+        };
+        let mut durable_with = OpNumber(0);
+        let mut results = Vec::with_capacity(messages.len());
+        for message in messages {
+            let result = self.enqueue_one(number, &message, now);
+            match &result {
+                Ok(accepted) => {
+                    durable_with = durable_with.max(self.slot(accepted.seq).op);
+                }
+                Err(error) => self.count_refusal(number, error),
+            }
+            results.push(result);
+        }
+        self.reply_when_durable(durable_with, request, Reply::Enqueued(Ok(results)), now);
+    }
+
+    fn count_refusal(&mut self, number: QueueNumber, error: &EnqueueError) {
+        let totals = &mut self.queue_mut(number).totals;
+        match error {
+            EnqueueError::QueueFull { .. } => totals.refused_full += 1,
+            EnqueueError::WaitTooLong { .. } => totals.refused_wait += 1,
+            EnqueueError::StorageFull | EnqueueError::Draining => totals.refused_other += 1,
+            // The caller's mistakes are no refusals of the queue's.
+            EnqueueError::UnknownQueue
+            | EnqueueError::TooLarge { .. }
+            | EnqueueError::DelayTooLong
+            | EnqueueError::TtlOutOfRange { .. }
+            | EnqueueError::DelayBeyondTtl
+            | EnqueueError::IdempotencyMismatch => {}
+        }
+    }
+
+    fn enqueue_one(
+        &mut self,
+        number: QueueNumber,
+        new: &NewMessage,
+        now: Now,
+    ) -> Result<Accepted, EnqueueError> {
+        if let Some(duplicate) = self.find_duplicate(number, new.key, now)? {
+            return Ok(duplicate);
+        }
+        let ttl = self.check_times(number, new)?;
+        match self.storage {
+            StorageState::Roomy => {}
+            StorageState::NoEnqueue | StorageState::SettleOnly => return Err(EnqueueError::StorageFull),
+        }
+        if self.draining {
+            return Err(EnqueueError::Draining);
+        }
+        self.check_bounds(number, new.content.size_bytes(), now)?;
+        Ok(self.accept(number, new, ttl, now))
+    }
+
+    fn find_duplicate(
+        &mut self,
+        number: QueueNumber,
+        key: Option<IdempotencyKey>,
+        now: Now,
+    ) -> Result<Option<Accepted>, EnqueueError> {
+        let Some(key) = key else { return Ok(None) };
+        let Some(&seq) = self.keys.get(&(number, key.key)) else { return Ok(None) };
+        let known = self.slot(seq).message.key.expect("the index holds keys of messages that have one");
+        if known.payload != key.payload {
+            return Err(EnqueueError::IdempotencyMismatch);
+        }
+        let status = self.status_of(seq, now);
+        Ok(Some(Accepted {
+            seq,
+            phase: status.message.phase,
+            position: status.position,
+            promise: status.promise,
+            result_in: status.result_in,
+            accepted: status.message.accepted,
+            duplicate: true,
+        }))
+    }
+
+    /// Checks delay and time to live; returns the latter.
+    fn check_times(&self, number: QueueNumber, new: &NewMessage) -> Result<Duration, EnqueueError> {
+        let retention = self.queue_ref(number).settings.retention;
+        let ttl = new.ttl.unwrap_or(retention);
+        if new.delay > DELAY_MAX {
+            return Err(EnqueueError::DelayTooLong);
+        }
+        if ttl.is_zero() || ttl > retention {
+            return Err(EnqueueError::TtlOutOfRange { max: retention });
+        }
+        if new.delay >= ttl {
+            return Err(EnqueueError::DelayBeyondTtl);
+        }
+        Ok(ttl)
+    }
+
+    fn check_bounds(&mut self, number: QueueNumber, size_bytes: u64, now: Now) -> Result<(), EnqueueError> {
+        let outlook = self.outlook(number, now);
+        let chance = self.chance.f64();
+        let per_second = outlook.map(|outlook| outlook.capacity_per_second);
+        let queue = self.queue_mut(number);
+        let full = if queue.settings.max_messages.is_some_and(|max| queue.unfinished >= max) {
+            Some("its bound on messages is")
+        } else if queue.unfinished_bytes.saturating_add(size_bytes) > queue.settings.max_bytes {
+            Some("its bound on bytes is")
+        } else {
+            None
+        };
+        if let Some(what) = full {
+            let earliest =
+                per_second.map_or(RETRY_AFTER_DEFAULT, |rate| crate::forecast::seconds(1.0 / rate));
+            let retry_after = queue.return_times.next(earliest, per_second, now.mono, chance);
+            return Err(EnqueueError::QueueFull { what, retry_after });
+        }
+        let (Some(max), Some(outlook)) = (queue.settings.max_wait, outlook) else { return Ok(()) };
+        // What failed comes back before a new message, so it counts as ahead of it here.
+        let predicted = outlook.wait(queue.ahead_of_new() + queue.backoff.len() as u64).p50;
+        if predicted <= max {
+            return Ok(());
+        }
+        let retry_after =
+            queue.return_times.next(predicted.saturating_sub(max), per_second, now.mono, chance);
+        Err(EnqueueError::WaitTooLong { predicted, max, retry_after })
+    }
+
+    fn accept(&mut self, number: QueueNumber, new: &NewMessage, ttl: Duration, now: Now) -> Accepted {
+        let seq = Seq(self.take_number());
+        let delayed = !new.delay.is_zero();
+        let phase = if delayed { Phase::Delayed } else { Phase::Ready };
+        let due = now.wall.plus(new.delay);
+        let due_since = now.mono.plus(new.delay);
+        let size_bytes = u32::try_from(new.content.size_bytes()).unwrap_or(u32::MAX);
+        let message = Message {
+            seq,
+            queue: number,
+            phase,
+            place: seq.0,
+            size_bytes,
+            accepted: now.wall,
+            first_due: due,
+            due,
+            expires: now.wall.plus(ttl),
+            attempts: 0,
+            deliveries: 0,
+            deliveries_before: 0,
+            hand_out: None,
+            first_started: None,
+            finished: None,
+            dead_reason: None,
+            key: new.key,
+            result: None,
+            history: Vec::new(),
+        };
+        let ahead = self.queue_ref(number).ahead_of_new();
+        let promise = self.outlook(number, now).map(|outlook| {
+            let wait = outlook.wait(ahead);
+            crate::forecast::Promise { p50: wait.p50.max(new.delay), p90: wait.p90.max(new.delay) }
+        });
+        let record =
+            Record::Message { message: Box::new(message.clone()), content: Some(Arc::clone(&new.content)) };
+        self.insert(message, due_since, now.mono.plus(ttl));
+        let op = self.emit_about(seq, record);
+        self.when_durable(op, Gated::Show(seq), now);
+        self.count_arrival(number, now);
+        Accepted {
+            seq,
+            phase,
+            position: (!delayed).then_some(ahead),
+            promise,
+            result_in: self.result_in(number, promise),
+            accepted: now.wall,
+            duplicate: false,
+        }
+    }
+
+    fn insert(&mut self, message: Message, due_since: crate::time::Mono, expiry: crate::time::Mono) {
+        let seq = message.seq;
+        let number = message.queue;
+        if let Some(key) = message.key {
+            self.keys.insert((number, key.key), seq);
+        }
+        let mut slot = Box::new(Slot::new(message, due_since));
+        slot.expiry_timer = Some(expiry);
+        self.timers.set(expiry, Timer::Expiry(seq));
+        if slot.message.phase == Phase::Delayed {
+            slot.phase_timer = Some(due_since);
+            self.timers.set(due_since, Timer::Phase(seq));
+        }
+        self.queue_mut(number).enter(&slot);
+        self.slots.insert(seq, slot);
+    }
+
+    fn count_arrival(&mut self, number: QueueNumber, now: Now) {
+        let exceeded = {
+            let queue = self.queue_mut(number);
+            queue.totals.accepted += 1;
+            queue.arrivals.count(1.0, now.mono);
+            queue.arrivals.per_second(now.mono)
+        };
+        let capacity = self.outlook(number, now).map(|outlook| outlook.capacity_per_second);
+        let queue = self.queue_mut(number);
+        if capacity.is_some_and(|capacity| exceeded > capacity) {
+            queue.exceeded_since.get_or_insert(now.mono);
+        } else {
+            queue.exceeded_since = None;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The way out: which message goes to whom, under the caps and at the pace.
+//!
+//! Owns hand-outs. Must never exceed a cap, hand out what is not durable, or count a delivery twice.
+
+use super::queue::Waiter;
+use super::timers::Timer;
+use super::{Pond, WAITING_MAX, WaitingFor};
+use crate::command::{
+    Effect, LeaseRequest, Leased, QueueError, Reply, RequestId, StorageState, TargetNumber,
+};
+use crate::identity::{Receipt, Seq};
+use crate::message::{HandOut, Holder, Phase, QueueNumber};
+use crate::record::Record;
+use crate::settings::{LEASE_TOTAL_MAX, WAIT_MAX};
+use crate::time::Now;
+use std::time::Duration;
+
+/// Most messages in one hand-out to a worker.
+const LEASE_BATCH_MAX: usize = 1000;
+/// Beyond the target's time-out, how long a push call may go unreported before its lease ends.
+const PUSH_LEASE_MARGIN: Duration = Duration::from_secs(2);
+
+impl Pond {
+    pub(super) fn lease(&mut self, request: RequestId, wish: &LeaseRequest, now: Now) {
+        let Some(number) = self.queue_named(&wish.queue) else {
+            return self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
+        };
+        if self.draining || wish.max == 0 {
+            return self.reply(request, Reply::Leased(Ok(Vec::new())));
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return self.reply(request, Reply::Leased(Err(QueueError::TooManyWaiting)));
+        }
+        let wait = wish.wait.min(WAIT_MAX);
+        self.start_waiting(request, WaitingFor::Messages(number), now.mono.plus(wait));
+        let queue = self.queue_mut(number);
+        let lease = wish.lease.unwrap_or(queue.settings.lease).min(LEASE_TOTAL_MAX);
+        queue.waiters.push_back(Waiter { request, max: wish.max.min(LEASE_BATCH_MAX), lease });
+        self.serve(number, now);
+        if wait.is_zero() && self.waiting.contains_key(&request) {
+            self.waited_enough(request, now);
+        }
+    }
+
+    /// Hands out what one queue can give, to waiting workers first, then to its target.
+    pub(super) fn serve(&mut self, number: QueueNumber, now: Now) {
+        self.serve_workers(number, now);
+        if let Some(target) = self.queue_ref(number).target {
+            self.serve_target(target, now);
+        }
+    }
+
+    /// Hands out what all queues can give.
+    pub(super) fn serve_all(&mut self, now: Now) {
+        for index in 0..self.queues.len() {
+            self.serve(self.queues[index].number, now);
+        }
+    }
+
+    fn may_hand_out(&self, number: QueueNumber) -> bool {
+        self.queue_ref(number).may_hand_out() && !self.draining && self.storage != StorageState::SettleOnly
+    }
+
+    /// The next message of a queue, unless the queue may hand out nothing now.
+    fn next_of(&self, number: QueueNumber, now: Now) -> Option<Seq> {
+        if !self.may_hand_out(number) {
+            return None;
+        }
+        let seq = self.queue_ref(number).ready.first()?;
+        // Expired work never goes out: its timer is due and will take it away in the next step.
+        self.slot(seq).expiry_timer.is_some_and(|at| at > now.mono).then_some(seq)
+    }
+
+    fn serve_workers(&mut self, number: QueueNumber, now: Now) {
+        while self.next_of(number, now).is_some() {
+            let Some(waiter) = self.queue_mut(number).waiters.pop_front() else { return };
+            self.stop_waiting(waiter.request);
+            let mut leased = Vec::new();
+            while leased.len() < waiter.max {
+                let Some(seq) = self.next_of(number, now) else { break };
+                leased.push(self.hand_out(seq, Holder::Worker, waiter.lease, now));
+            }
+            self.reply(waiter.request, Reply::Leased(Ok(leased)));
+        }
+    }
+
+    pub(super) fn serve_target(&mut self, index: usize, now: Now) {
+        while self.targets[index].has_room() {
+            let Some(seq) = self.next_for(index, now) else { return };
+            let ready_at = self.targets[index].ready_at();
+            if ready_at > now.mono {
+                return self.wake_target_at(index, ready_at);
+            }
+            self.targets[index].start(now.mono);
+            let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
+            self.slot_mut(seq).occupies = Some(index);
+            let leased = self.hand_out(seq, Holder::Push, lease, now);
+            self.effects.push(Effect::Dispatch { target: TargetNumber(index), leased });
+        }
+    }
+
+    fn wake_target_at(&mut self, index: usize, at: crate::time::Mono) {
+        let timer = Timer::Target(index);
+        if let Some(set) = self.targets[index].timer.replace(at) {
+            self.timers.clear(set, timer);
+        }
+        self.timers.set(at, timer);
+    }
+
+    /// The next message for a target: its queues take turns.
+    fn next_for(&mut self, index: usize, now: Now) -> Option<Seq> {
+        let count = self.targets[index].queues.len();
+        for step in 0..count {
+            let turn = (self.targets[index].turn + step) % count;
+            let number = QueueNumber(u32::try_from(self.targets[index].queues[turn]).ok()?);
+            if let Some(seq) = self.next_of(number, now) {
+                self.targets[index].turn = (turn + 1) % count;
+                return Some(seq);
+            }
+        }
+        None
+    }
+
+    fn hand_out(&mut self, seq: Seq, holder: Holder, lease: Duration, now: Now) -> Leased {
+        let epoch = self.epoch;
+        let until = now.wall.plus(lease);
+        let number = self.slot(seq).message.queue;
+        self.shift(seq, Phase::Leased, Some(now.mono.plus(lease)), |slot| {
+            slot.started = now.mono;
+            slot.message.deliveries += 1;
+            slot.message.hand_out = Some(HandOut { epoch, started: now.wall, until, holder, settled: None });
+        });
+        let slot = self.slots.get_mut(&seq).expect("just shifted");
+        let receipt = Receipt { seq, epoch, delivery: slot.message.delivery() };
+        let queue = &mut self.queues[number.0 as usize];
+        if slot.message.first_started.is_none() {
+            slot.message.first_started = Some(now.wall);
+            queue.totals.wait.observe(now.mono.since(slot.due_since));
+        }
+        let leased = Leased { receipt, queue: queue.name.clone(), message: slot.message.clone(), until };
+        // Not synced: if a power loss takes it, the boot epoch keeps the two holders apart.
+        self.emit(Record::Leased { receipt, started: now.wall, until, holder }, false);
+        leased
+    }
+}

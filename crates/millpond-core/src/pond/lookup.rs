@@ -1,0 +1,167 @@
+//! Looking without touching: status, lists, numbers; and waiting for the end of a message's life.
+//!
+//! Owns what is told. Must never tell what is not durable, nor consume anything.
+
+use super::{Gated, Pond, WAITING_MAX, WaitingFor};
+use crate::command::{CancelError, LookupError, QueueError, Reply, RequestId, Status};
+use crate::identity::Seq;
+use crate::message::Phase;
+use crate::name::Name;
+use crate::settings::WAIT_MAX;
+use crate::time::Now;
+use std::ops::Bound;
+use std::time::Duration;
+
+/// Messages looked at for one page of a list: a page can be short, or empty, though there is more.
+const LIST_SCAN_MAX: usize = 20_000;
+/// Most messages in one page.
+const LIST_MAX: usize = 1000;
+/// Requests that may wait for the end of one message.
+const WATCHERS_MAX: usize = 100;
+
+impl Pond {
+    fn look_up(&self, seq: Seq) -> Result<(), LookupError> {
+        if self.slots.contains_key(&seq) {
+            Ok(())
+        } else if seq.0 < self.next {
+            Err(LookupError::Forgotten)
+        } else {
+            Err(LookupError::NeverIssued)
+        }
+    }
+
+    /// What is told of a message that exists.
+    pub(super) fn status_of(&self, seq: Seq, now: Now) -> Status {
+        let slot = self.slot(seq);
+        let queue = self.queue_ref(slot.message.queue);
+        let position = queue.position(slot);
+        let outlook = self.outlook(slot.message.queue, now);
+        let mut promise = position.zip(outlook).map(|(ahead, outlook)| outlook.wait(ahead));
+        if matches!(slot.message.phase, Phase::Delayed | Phase::Backoff) {
+            let until_due = slot.phase_timer.map_or(Duration::ZERO, |at| at.since(now.mono));
+            promise = outlook.map(|outlook| {
+                let wait = outlook.wait(queue.ready.rank(slot.message.place));
+                crate::forecast::Promise { p50: wait.p50.max(until_due), p90: wait.p90.max(until_due) }
+            });
+        }
+        let result_in = if slot.message.phase.is_terminal() {
+            Duration::ZERO
+        } else {
+            self.result_in(slot.message.queue, promise)
+        };
+        Status { queue: queue.name.clone(), message: slot.message.clone(), position, promise, result_in }
+    }
+
+    pub(super) fn reply_status(&mut self, request: RequestId, seq: Seq, now: Now) {
+        let result = self.look_up(seq).map(|()| Box::new(self.status_of(seq, now)));
+        let op = self.slots.get(&seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        self.reply_when_durable(op, request, Reply::Status(result), now);
+    }
+
+    pub(super) fn status(&mut self, request: RequestId, seq: Seq, wait: Option<Duration>, now: Now) {
+        let wait = wait.unwrap_or_default().min(WAIT_MAX);
+        let room = self.waiting.len() < WAITING_MAX;
+        let watch = !wait.is_zero()
+            && room
+            && !self.draining
+            && self
+                .slots
+                .get(&seq)
+                .is_some_and(|slot| !slot.message.phase.is_terminal() && slot.watchers.len() < WATCHERS_MAX);
+        if watch {
+            self.slot_mut(seq).watchers.push(request);
+            self.start_waiting(request, WaitingFor::End(seq), now.mono.plus(wait));
+        } else {
+            self.reply_status(request, seq, now);
+        }
+    }
+
+    /// The end of a message's life is durable: those who wait for it hear of it.
+    pub(super) fn wake_watchers(&mut self, seq: Seq, now: Now) {
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        if !slot.message.phase.is_terminal() {
+            return;
+        }
+        for request in std::mem::take(&mut slot.watchers) {
+            if self.stop_waiting(request).is_some() {
+                self.reply_status(request, seq, now);
+            }
+        }
+    }
+
+    pub(super) fn cancel(&mut self, request: RequestId, seq: Seq, now: Now) {
+        let result = self.cancel_one(seq, now);
+        let op = self.slots.get(&seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        self.when_durable(op, Gated::Reply(request, Box::new(Reply::Cancelled(result))), now);
+    }
+
+    fn cancel_one(&mut self, seq: Seq, now: Now) -> Result<Box<Status>, CancelError> {
+        self.look_up(seq)?;
+        match self.slot(seq).message.phase {
+            Phase::Delayed | Phase::Ready | Phase::Backoff => {}
+            // Withdrawn twice is withdrawn.
+            Phase::Cancelled => return Ok(Box::new(self.status_of(seq, now))),
+            other => return Err(CancelError::NotCancellable(other)),
+        }
+        let number = self.slot(seq).message.queue;
+        self.queue_mut(number).totals.cancelled += 1;
+        self.end(seq, Phase::Cancelled, None, None, now);
+        Ok(Box::new(self.status_of(seq, now)))
+    }
+
+    pub(super) fn list(
+        &mut self,
+        request: RequestId,
+        queue: &Name,
+        phase: Option<Phase>,
+        after: Option<Seq>,
+        limit: usize,
+        now: Now,
+    ) {
+        let Some(number) = self.queue_named(queue) else {
+            return self.reply(request, Reply::Messages(Err(QueueError::Unknown)));
+        };
+        let limit = limit.clamp(1, LIST_MAX);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = Vec::new();
+        let mut go_on = None;
+        if phase == Some(Phase::Dead) {
+            for &seq in self.queue_ref(number).dead.range((from, Bound::Unbounded)) {
+                if found.len() == limit {
+                    go_on = found.last().copied();
+                    break;
+                }
+                found.push(seq);
+            }
+        } else {
+            for (scanned, (&seq, slot)) in self.slots.range((from, Bound::Unbounded)).enumerate() {
+                if found.len() == limit || scanned == LIST_SCAN_MAX {
+                    // Everything before this one has been looked at.
+                    go_on = Some(Seq(seq.0 - 1));
+                    break;
+                }
+                let durable = slot.op <= self.durable;
+                let wanted = phase.is_none_or(|phase| phase == slot.message.phase);
+                if slot.message.queue == number && wanted && durable {
+                    found.push(seq);
+                }
+            }
+        }
+        let statuses = found.into_iter().map(|seq| self.status_of(seq, now)).collect();
+        self.reply(request, Reply::Messages(Ok((statuses, go_on))));
+    }
+
+    pub(super) fn overview(&mut self, request: RequestId, now: Now) {
+        let queues = self.names.values().map(|&number| self.view(number, now)).collect();
+        let targets = self.targets.iter().map(|target| target.stats(now.mono)).collect();
+        self.reply(request, Reply::Overview(queues, targets));
+    }
+
+    pub(super) fn queue_view(&mut self, request: RequestId, queue: &Name, now: Now) {
+        let result = match self.queue_named(queue) {
+            Some(number) => Ok(Box::new(self.view(number, now))),
+            None => Err(QueueError::Unknown),
+        };
+        self.reply(request, Reply::Queue(result));
+    }
+}

@@ -1,0 +1,342 @@
+//! The pond: the deterministic state machine that every deployment, and the simulator, runs.
+//!
+//! Owns the life of every message. Inputs are handled one at a time with the moment they happen; effects come
+//! out in order. Must never do I/O, read a clock, or let anyone see what is not durable.
+//!
+//! Call order: [`Pond::new`], [`Pond::restore`] for every record of the log in order, [`Pond::open`] once, then
+//! [`Pond::handle`] as inputs come, taking [`Pond::effects`] after each, and not later than
+//! [`Pond::next_wakeup`].
+
+mod check;
+mod enqueue;
+mod handout;
+mod lookup;
+mod operate;
+mod outlook;
+mod queue;
+mod ready;
+mod replay;
+mod restore;
+mod settle;
+mod slot;
+mod target;
+mod timers;
+mod transition;
+
+use crate::command::{Command, Effect, Input, OpNumber, Reply, RequestId, StorageState};
+use crate::identity::Seq;
+use crate::message::QueueNumber;
+use crate::name::Name;
+use crate::record::Record;
+use crate::time::{Mono, Now};
+use queue::Queue;
+use slot::Slot;
+use std::collections::{BTreeMap, VecDeque};
+use target::Target;
+use timers::{Timer, Timers};
+
+/// Timers handled per input, so that a million messages that fall due at once hold up nothing else.
+const TIMERS_PER_STEP: usize = 512;
+/// Requests that may wait at once for messages or for the end of one.
+const WAITING_MAX: usize = 20_000;
+/// Queues that a pond may have.
+const QUEUES_MAX: usize = 10_000;
+
+/// What a waiting request waits for, and until when.
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    what: WaitingFor,
+    until: Mono,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum WaitingFor {
+    Messages(QueueNumber),
+    End(Seq),
+}
+
+/// What happens once a record is durable.
+#[derive(Debug)]
+enum Gated {
+    Reply(RequestId, Box<Reply>),
+    Show(Seq),
+    Ended(Seq),
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub struct Pond {
+    epoch: u32,
+    /// The next number or place to give.
+    next: u64,
+    emitted: OpNumber,
+    durable: OpNumber,
+    /// The last record that somebody may wait for.
+    last_synced: OpNumber,
+    slots: BTreeMap<Seq, Box<Slot>>,
+    queues: Vec<Queue>,
+    names: BTreeMap<Name, QueueNumber>,
+    targets: Vec<Target>,
+    keys: BTreeMap<(QueueNumber, u128), Seq>,
+    timers: Timers,
+    holds: u64,
+    gated: VecDeque<(OpNumber, Gated)>,
+    waiting: BTreeMap<RequestId, Waiting>,
+    replaying: Vec<QueueNumber>,
+    storage: StorageState,
+    draining: bool,
+    chance: fastrand::Rng,
+    effects: Vec<Effect>,
+}
+
+impl Pond {
+    /// An empty pond whose chance comes from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            epoch: 0,
+            next: 1,
+            emitted: OpNumber(0),
+            durable: OpNumber(0),
+            last_synced: OpNumber(0),
+            slots: BTreeMap::new(),
+            queues: Vec::new(),
+            names: BTreeMap::new(),
+            targets: Vec::new(),
+            keys: BTreeMap::new(),
+            timers: Timers::default(),
+            holds: 0,
+            gated: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            replaying: Vec::new(),
+            storage: StorageState::Roomy,
+            draining: false,
+            chance: fastrand::Rng::with_seed(seed),
+            effects: Vec::new(),
+        }
+    }
+
+    /// Handles one input at `now`. Effects are added to those not yet taken.
+    pub fn handle(&mut self, input: Input, now: Now) {
+        self.advance(now);
+        match input {
+            Input::Tick => {}
+            Input::Command { request, command } => self.command(request, command, now),
+            Input::Abandon(request) => self.abandon(request),
+            Input::Undelivered(receipt) => self.undelivered(receipt, now),
+            Input::Durable(op) => self.made_durable(op, now),
+            Input::CallEnded { receipt, outcome } => self.call_ended(receipt, outcome, now),
+            Input::Storage(state) => {
+                self.storage = state;
+                self.serve_all(now);
+            }
+            Input::Copy(copies) => self.copy(copies),
+            Input::CopyBasics => self.copy_basics(),
+            Input::Drain => self.drain(now),
+        }
+        self.replay_step(now);
+    }
+
+    fn command(&mut self, request: RequestId, command: Command, now: Now) {
+        match command {
+            Command::Enqueue { queue, messages } => self.enqueue(request, &queue, messages, now),
+            Command::Lease(wish) => self.lease(request, &wish, now),
+            Command::Extend(leases) => self.extend(request, &leases, now),
+            Command::Settle(settlements) => self.settle(request, settlements, now),
+            Command::Cancel(seq) => self.cancel(request, seq, now),
+            Command::Status { seq, wait } => self.status(request, seq, wait, now),
+            Command::List { queue, phase, after, limit } => {
+                self.list(request, &queue, phase, after, limit, now);
+            }
+            Command::Overview => self.overview(request, now),
+            Command::Queue(queue) => self.queue_view(request, &queue, now),
+            Command::Define { queue, settings } => self.define(request, queue, *settings, now),
+            Command::Delete(queue) => self.delete(request, &queue, now),
+            Command::Pause { queue, paused } => self.pause(request, &queue, paused, now),
+            Command::Replay { queue, which } => self.replay(request, &queue, which, now),
+            Command::DeleteDead { queue, seq } => self.delete_dead(request, &queue, seq, now),
+        }
+    }
+
+    /// The effects since the last call, in order.
+    pub fn effects(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.effects.drain(..)
+    }
+
+    /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
+    pub fn next_wakeup(&self) -> Option<Mono> {
+        if self.replaying.is_empty() { self.timers.next() } else { Some(Mono(i64::MIN)) }
+    }
+
+    /// The boot's number, one more at every [`Pond::open`] of the same log.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Whether nobody has anything: no lease, no call that occupies a target.
+    pub fn is_idle(&self) -> bool {
+        self.queues.iter().all(|queue| queue.leased.is_empty())
+            && self.targets.iter().all(|target| target.occupied == 0)
+    }
+
+    /// Whether a message's newest full copy is needed at all.
+    pub fn needs(&self, seq: Seq) -> bool {
+        self.slots.contains_key(&seq)
+    }
+
+    // --- records and what waits for them -------------------------------------------------------------
+
+    fn emit(&mut self, record: Record, sync: bool) -> OpNumber {
+        self.emitted.0 += 1;
+        if sync {
+            self.last_synced = self.emitted;
+        }
+        self.effects.push(Effect::Append { op: self.emitted, record, sync });
+        self.emitted
+    }
+
+    /// Emits a synced record about `seq`: answers about it wait for its durability from now on.
+    fn emit_about(&mut self, seq: Seq, record: Record) -> OpNumber {
+        let op = self.emit(record, true);
+        if let Some(slot) = self.slots.get_mut(&seq) {
+            slot.op = op;
+        }
+        op
+    }
+
+    fn when_durable(&mut self, op: OpNumber, gated: Gated, now: Now) {
+        if op <= self.durable && self.gated.is_empty() {
+            self.release(gated, now);
+            return;
+        }
+        // Entries stay in the order of their records; waiting for a later one than needed does no harm.
+        let op = self.gated.back().map_or(op, |(last, _)| op.max(*last));
+        self.gated.push_back((op, gated));
+    }
+
+    fn made_durable(&mut self, op: OpNumber, now: Now) {
+        assert!(op <= self.emitted, "a record became durable that was never emitted");
+        self.durable = self.durable.max(op);
+        while self.gated.front().is_some_and(|(waits_for, _)| *waits_for <= self.durable) {
+            let (_, gated) = self.gated.pop_front().expect("just seen");
+            self.release(gated, now);
+        }
+    }
+
+    fn release(&mut self, gated: Gated, now: Now) {
+        match gated {
+            Gated::Reply(request, reply) => self.effects.push(Effect::Reply { request, reply: *reply }),
+            Gated::Show(seq) => self.show(seq, now),
+            Gated::Ended(seq) => self.wake_watchers(seq, now),
+        }
+    }
+
+    fn reply(&mut self, request: RequestId, reply: Reply) {
+        self.effects.push(Effect::Reply { request, reply });
+    }
+
+    fn reply_when_durable(&mut self, op: OpNumber, request: RequestId, reply: Reply, now: Now) {
+        self.when_durable(op, Gated::Reply(request, Box::new(reply)), now);
+    }
+
+    // --- time ------------------------------------------------------------------------------------------
+
+    /// Handles what is due, in bounded steps.
+    fn advance(&mut self, now: Now) {
+        for _ in 0..TIMERS_PER_STEP {
+            match self.timers.take_due(now.mono) {
+                Some(Timer::Phase(seq)) => self.phase_over(seq, now),
+                Some(Timer::Expiry(seq)) => self.expiry_due(seq, now),
+                Some(Timer::Waiter(request)) => self.waited_enough(request, now),
+                Some(Timer::Target(index)) => {
+                    self.targets[index].timer = None;
+                    self.serve_target(index, now);
+                }
+                Some(Timer::Hold(index, _)) => {
+                    self.targets[index].free();
+                    self.serve_target(index, now);
+                }
+                None => break,
+            }
+        }
+    }
+
+    // --- requests that wait -----------------------------------------------------------------------------
+
+    fn start_waiting(&mut self, request: RequestId, what: WaitingFor, until: Mono) {
+        self.waiting.insert(request, Waiting { what, until });
+        self.timers.set(until, Timer::Waiter(request));
+    }
+
+    /// Ends a wait and its timer; `None` if it was over.
+    fn stop_waiting(&mut self, request: RequestId) -> Option<WaitingFor> {
+        let waiting = self.waiting.remove(&request)?;
+        self.timers.clear(waiting.until, Timer::Waiter(request));
+        Some(waiting.what)
+    }
+
+    fn waited_enough(&mut self, request: RequestId, now: Now) {
+        match self.stop_waiting(request) {
+            Some(WaitingFor::Messages(queue)) => {
+                self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);
+                self.reply(request, Reply::Leased(Ok(Vec::new())));
+            }
+            Some(WaitingFor::End(seq)) => {
+                if let Some(slot) = self.slots.get_mut(&seq) {
+                    slot.watchers.retain(|watcher| *watcher != request);
+                }
+                self.reply_status(request, seq, now);
+            }
+            None => {}
+        }
+    }
+
+    fn abandon(&mut self, request: RequestId) {
+        match self.stop_waiting(request) {
+            Some(WaitingFor::Messages(queue)) => {
+                self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);
+            }
+            Some(WaitingFor::End(seq)) => {
+                if let Some(slot) = self.slots.get_mut(&seq) {
+                    slot.watchers.retain(|watcher| *watcher != request);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn drain(&mut self, now: Now) {
+        self.draining = true;
+        let waiting: Vec<RequestId> = self.waiting.keys().copied().collect();
+        for request in waiting {
+            self.waited_enough(request, now);
+        }
+    }
+
+    // --- places --------------------------------------------------------------------------------------------
+
+    fn queue_named(&self, name: &Name) -> Option<QueueNumber> {
+        self.names.get(name).copied()
+    }
+
+    fn queue_ref(&self, number: QueueNumber) -> &Queue {
+        &self.queues[number.0 as usize]
+    }
+
+    fn queue_mut(&mut self, number: QueueNumber) -> &mut Queue {
+        &mut self.queues[number.0 as usize]
+    }
+
+    fn slot(&self, seq: Seq) -> &Slot {
+        self.slots.get(&seq).expect("the caller has looked it up")
+    }
+
+    fn slot_mut(&mut self, seq: Seq) -> &mut Slot {
+        self.slots.get_mut(&seq).expect("the caller has looked it up")
+    }
+
+    fn take_number(&mut self) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        number
+    }
+}

@@ -1,0 +1,150 @@
+//! What operators change: queues, pauses, and the copies that let the log's oldest segment go.
+//!
+//! Owns definitions. Must never change a message's life.
+
+use super::queue::Queue;
+use super::{Pond, QUEUES_MAX};
+use crate::command::{DefineError, QueueError, Reply, RequestId};
+use crate::identity::Seq;
+use crate::message::{QueueNumber, SharedContent};
+use crate::name::Name;
+use crate::record::{QueueRecord, Record};
+use crate::settings::QueueSettings;
+use crate::time::Now;
+
+impl Pond {
+    pub(super) fn define(&mut self, request: RequestId, name: Name, settings: QueueSettings, now: Now) {
+        let result = self.define_one(name, settings, now);
+        let op = self.last_synced;
+        self.reply_when_durable(op, request, Reply::Defined(result), now);
+    }
+
+    fn define_one(&mut self, name: Name, settings: QueueSettings, now: Now) -> Result<bool, DefineError> {
+        settings.validate()?;
+        if let Some(target) = &settings.target
+            && !self.targets.iter().any(|known| known.name == *target)
+        {
+            return Err(DefineError::UnknownTarget(target.clone()));
+        }
+        if let Some(number) = self.queue_named(&name) {
+            if self.queue_ref(number).declared {
+                return Err(DefineError::Declared);
+            }
+            self.change(number, settings);
+            self.serve(number, now);
+            return Ok(false);
+        }
+        if self.names.len() >= QUEUES_MAX {
+            return Err(DefineError::TooMany(QUEUES_MAX));
+        }
+        let number = self.create(name, settings);
+        self.write_queue(number, true);
+        Ok(true)
+    }
+
+    /// Adds a queue without writing it down.
+    pub(super) fn create(&mut self, name: Name, settings: QueueSettings) -> QueueNumber {
+        let number = QueueNumber(u32::try_from(self.queues.len()).expect("QUEUES_MAX is far below"));
+        self.names.insert(name.clone(), number);
+        self.queues.push(Queue::new(number, name, settings));
+        self.bind(number);
+        number
+    }
+
+    /// Gives a queue other settings and writes them down.
+    pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings) {
+        self.queue_mut(number).settings = settings;
+        self.bind(number);
+        self.write_queue(number, true);
+    }
+
+    /// Ties a queue to the target that its settings name.
+    pub(super) fn bind(&mut self, number: QueueNumber) {
+        let index = number.0 as usize;
+        for target in &mut self.targets {
+            target.queues.retain(|&queue| queue != index);
+        }
+        let queue = &mut self.queues[index];
+        let wanted = queue.settings.target.as_ref().filter(|_| !queue.deleted);
+        queue.target = wanted.and_then(|name| self.targets.iter().position(|target| target.name == *name));
+        if let Some(target) = queue.target {
+            self.targets[target].queues.push(index);
+        }
+    }
+
+    fn queue_record(&self, number: QueueNumber) -> Record {
+        let queue = self.queue_ref(number);
+        Record::Queue(QueueRecord {
+            number,
+            name: queue.name.clone(),
+            settings: queue.settings.clone(),
+            paused: queue.paused,
+            deleted: queue.deleted,
+        })
+    }
+
+    pub(super) fn write_queue(&mut self, number: QueueNumber, sync: bool) {
+        let record = self.queue_record(number);
+        self.emit(record, sync);
+    }
+
+    pub(super) fn delete(&mut self, request: RequestId, name: &Name, now: Now) {
+        let result = self.delete_one(name);
+        let op = self.last_synced;
+        self.reply_when_durable(op, request, Reply::Deleted(result), now);
+    }
+
+    fn delete_one(&mut self, name: &Name) -> Result<(), DefineError> {
+        let number = self.queue_named(name).ok_or(DefineError::Unknown)?;
+        let queue = self.queue_ref(number);
+        if queue.declared {
+            return Err(DefineError::Declared);
+        }
+        let (unfinished, dead) = (queue.unfinished, queue.dead.len() as u64);
+        if unfinished > 0 || dead > 0 {
+            return Err(DefineError::InUse { unfinished, dead });
+        }
+        let waiters: Vec<RequestId> =
+            self.queue_mut(number).waiters.drain(..).map(|waiter| waiter.request).collect();
+        for request in waiters {
+            self.stop_waiting(request);
+            self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
+        }
+        // Its number stays taken: statuses of its messages live on for their time.
+        self.queue_mut(number).deleted = true;
+        self.names.remove(name);
+        self.bind(number);
+        self.write_queue(number, true);
+        Ok(())
+    }
+
+    pub(super) fn pause(&mut self, request: RequestId, name: &Name, paused: bool, now: Now) {
+        let Some(number) = self.queue_named(name) else {
+            return self.reply(request, Reply::Paused(Err(QueueError::Unknown)));
+        };
+        if self.queue_ref(number).paused != paused {
+            self.queue_mut(number).paused = paused;
+            self.write_queue(number, true);
+            self.serve(number, now);
+        }
+        let op = self.last_synced;
+        self.reply_when_durable(op, request, Reply::Paused(Ok(())), now);
+    }
+
+    /// Writes the newest full copy of messages to the end of the log.
+    pub(super) fn copy(&mut self, copies: Vec<(Seq, Option<SharedContent>)>) {
+        for (seq, content) in copies {
+            let Some(slot) = self.slots.get(&seq) else { continue };
+            let message = Box::new(slot.message.clone());
+            self.emit(Record::Message { message, content }, false);
+        }
+    }
+
+    /// Writes the small facts that must not go with the oldest segment.
+    pub(super) fn copy_basics(&mut self) {
+        self.emit(Record::Boot { epoch: self.epoch, next: self.next }, false);
+        for index in 0..self.queues.len() {
+            self.write_queue(self.queues[index].number, false);
+        }
+    }
+}

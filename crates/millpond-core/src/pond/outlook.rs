@@ -1,0 +1,170 @@
+//! The forecast of one queue from what is known of it and of its target.
+//!
+//! Owns which measurement counts. Must never promise while a queue is paused or its target is down.
+
+use super::Pond;
+use crate::command::QueueView;
+use crate::forecast::{Outlook, Promise, seconds};
+use crate::message::QueueNumber;
+use crate::stats::QueueStats;
+use crate::time::{Mono, Now};
+use std::time::Duration;
+
+/// How long arrivals must exceed capacity before a queue without a promise counts as insurmountable.
+const INSURMOUNTABLE_AFTER: Duration = Duration::from_mins(1);
+
+impl Pond {
+    /// What a promise can rest on; `None` while nothing can be promised.
+    pub(super) fn outlook(&self, number: QueueNumber, now: Now) -> Option<Outlook> {
+        let queue = self.queue_ref(number);
+        if queue.paused || self.draining {
+            return None;
+        }
+        let service_seconds = self.service_seconds(number);
+        let deviation_seconds = queue.service.deviation_seconds();
+        let Some(target) = queue.target.map(|index| &self.targets[index]) else {
+            let by_caps = queue
+                .settings
+                .concurrency
+                .zip(service_seconds)
+                .map(|(cap, service)| f64::from(cap) / service);
+            let capacity_per_second = match (queue.busy.per_second(), by_caps) {
+                (Some(measured), Some(caps)) => measured.min(caps),
+                (measured, caps) => measured.or(caps)?,
+            };
+            return Some(Outlook { capacity_per_second, deviation_seconds, hold: Duration::ZERO });
+        };
+        if target.is_down() {
+            return None;
+        }
+        // Queues that share a target take turns, so those with work share it evenly.
+        let others = target
+            .queues
+            .iter()
+            .filter(|&&index| index != number.0 as usize && !self.queues[index].ready.is_empty());
+        let sharing = (others.count() + 1) as f64;
+        let slots = f64::from(target.settings.concurrency) / sharing;
+        let slots = queue.settings.concurrency.map_or(slots, |cap| slots.min(f64::from(cap)));
+        let by_slots = slots / service_seconds?;
+        let by_rate = target.settings.rate.map_or(f64::INFINITY, |rate| rate.per_second() / sharing);
+        Some(Outlook {
+            capacity_per_second: by_slots.min(by_rate),
+            deviation_seconds,
+            hold: target.throttled_for(now.mono),
+        })
+    }
+
+    fn service_seconds(&self, number: QueueNumber) -> Option<f64> {
+        let queue = self.queue_ref(number);
+        let expected = queue.settings.expected_service_time.map(|time| time.as_secs_f64());
+        // A service too short to measure must not make the capacity infinite.
+        queue.service.mean_seconds().or(expected).map(|seconds| seconds.max(1e-6))
+    }
+
+    /// When the result of a message with this promise can be expected.
+    pub(super) fn result_in(&self, number: QueueNumber, promise: Option<Promise>) -> Duration {
+        let start = promise.map_or(Duration::ZERO, |promise| promise.p50);
+        start + seconds(self.service_seconds(number).unwrap_or(0.0))
+    }
+
+    /// Everything an operator is told of a queue.
+    pub(super) fn view(&self, number: QueueNumber, now: Now) -> QueueView {
+        let queue = self.queue_ref(number);
+        QueueView {
+            name: queue.name.clone(),
+            settings: queue.settings.clone(),
+            declared: queue.declared,
+            stats: self.stats(number, now),
+        }
+    }
+
+    fn stats(&self, number: QueueNumber, now: Now) -> QueueStats {
+        let queue = self.queue_ref(number);
+        let ready = queue.ready.len();
+        let outlook = self.outlook(number, now);
+        let capacity = outlook.map_or(0.0, |outlook| outlook.capacity_per_second);
+        let arrivals = queue.arrivals.per_second(now.mono);
+        let ages = self.ages(number, now.mono);
+        let workers = self.workers(number);
+        let ceiling = self.ceiling(number);
+        let promise = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER);
+        QueueStats {
+            ready,
+            delayed: queue.delayed,
+            leased: queue.leased.len() as u64,
+            backoff: queue.backoff.len() as u64,
+            dead: queue.dead.len() as u64,
+            bytes: queue.unfinished_bytes,
+            oldest_age: ages.iter().copied().max().unwrap_or_default(),
+            oldest_ready_age: ages[0],
+            oldest_leased_age: ages[1],
+            oldest_backoff_age: ages[2],
+            arrivals_per_second: arrivals,
+            completions_per_second: queue.completions.per_second(now.mono),
+            capacity_per_second: capacity,
+            utilization: if capacity > 0.0 { arrivals / capacity } else { 0.0 },
+            predicted_wait: outlook.map(|outlook| outlook.wait(ready).p50),
+            drain: match outlook {
+                Some(outlook) => outlook.drain(ready, arrivals),
+                None => (ready == 0).then_some(Duration::ZERO),
+            },
+            insurmountable: arrivals > capacity
+                && queue.exceeded_since.is_some_and(|since| now.mono.since(since) > promise),
+            paused: queue.paused,
+            workers,
+            backlog_per_worker: if workers > 0 { ready as f64 / workers as f64 } else { 0.0 },
+            workers_wanted: self.workers_wanted(number, ready, arrivals, ceiling),
+            workers_ceiling: ceiling,
+            service_time: seconds(self.service_seconds(number).unwrap_or(0.0)),
+            totals: queue.totals.clone(),
+        }
+    }
+
+    /// Ages of the oldest ready, leased and backing-off message.
+    fn ages(&self, number: QueueNumber, now: Mono) -> [Duration; 3] {
+        let queue = self.queue_ref(number);
+        let prompt = queue.ready.oldest_prompt().map(|seq| self.slot(seq).due_since);
+        let ready = match (prompt, queue.ready.oldest_late()) {
+            (Some(prompt), Some(late)) => Some(prompt.min(late)),
+            (prompt, late) => prompt.or(late),
+        };
+        let leased = queue.leased.first().map(|&(since, _)| since);
+        let backoff = queue.backoff.first().map(|&(since, _)| since);
+        [ready, leased, backoff].map(|since| since.map_or(Duration::ZERO, |since| now.since(since)))
+    }
+
+    fn workers(&self, number: QueueNumber) -> u64 {
+        let queue = self.queue_ref(number);
+        let ceiling = self.ceiling(number);
+        if queue.target.is_some() { ceiling } else { (queue.leased.len() + queue.waiters.len()) as u64 }
+    }
+
+    fn ceiling(&self, number: QueueNumber) -> u64 {
+        let queue = self.queue_ref(number);
+        let own = queue.settings.concurrency.map(u64::from);
+        let target = queue.target.map(|index| u64::from(self.targets[index].settings.concurrency));
+        match (own, target) {
+            (Some(own), Some(target)) => own.min(target),
+            (own, target) => own.or(target).unwrap_or(0),
+        }
+    }
+
+    /// Workers that carry the arrivals and work off what waits within the promise (L = λ × W), what is in work
+    /// included, and never more than the ceiling.
+    fn workers_wanted(&self, number: QueueNumber, ready: u64, arrivals: f64, ceiling: u64) -> u64 {
+        let queue = self.queue_ref(number);
+        let Some(service) = self.service_seconds(number) else {
+            return u64::from(ready > 0 || !queue.leased.is_empty());
+        };
+        let within = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER).as_secs_f64();
+        let wanted = (arrivals + ready as f64 / within) * service;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "not negative, saturates"
+        )]
+        let wanted = (wanted - 1e-9).ceil().max(0.0) as u64;
+        let wanted = wanted.max(u64::from(ready > 0 || !queue.leased.is_empty()));
+        if ceiling > 0 { wanted.min(ceiling) } else { wanted }
+    }
+}

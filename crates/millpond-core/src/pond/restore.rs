@@ -1,0 +1,224 @@
+//! The way back: a pond from its log.
+//!
+//! Owns what each record means for a restored message. Must never emit anything before all is replayed.
+
+use super::Pond;
+use super::slot::Slot;
+use super::target::Target;
+use super::timers::Timer;
+use crate::command::{Declared, OpNumber};
+use crate::identity::{Receipt, Seq};
+use crate::message::{Attempt, AttemptOutcome, DeadReason, HandOut, Holder, Message, Phase, QueueNumber};
+use crate::record::{QueueRecord, Record};
+use crate::time::{Now, Wall};
+
+impl Pond {
+    /// Replays one record of the log. Records about messages that are gone by now are skipped.
+    pub fn restore(&mut self, record: Record) {
+        match record {
+            Record::Boot { epoch, next } => {
+                self.epoch = self.epoch.max(epoch);
+                self.next = self.next.max(next);
+            }
+            Record::Queue(queue) => self.restore_queue(queue),
+            Record::Message { message, .. } => {
+                self.seen(message.seq.0);
+                self.seen(message.place);
+                let due_since = crate::time::Mono(0);
+                self.slots.insert(message.seq, Box::new(Slot::new(*message, due_since)));
+            }
+            Record::Leased { receipt, started, until, holder } => {
+                self.seen(receipt.seq.0);
+                self.restore_lease(receipt, started, until, holder);
+            }
+            Record::Extended { seq, until } => self.amend(seq, |message| {
+                if let Some(hand_out) = &mut message.hand_out {
+                    hand_out.until = until;
+                }
+            }),
+            Record::Returned { seq, attempt, due } => self.amend(seq, |message| {
+                restore_return(message, attempt.as_ref(), due);
+            }),
+            Record::Died { seq, attempt, reason, at } => self.amend(seq, |message| {
+                restore_death(message, attempt.as_ref(), reason, at);
+            }),
+            Record::Replayed { seq, place, at, expires } => {
+                self.seen(place);
+                self.amend(seq, |message| restore_replay(message, place, at, expires));
+            }
+            Record::Forgotten { seq } => {
+                self.seen(seq.0);
+                self.slots.remove(&seq);
+            }
+        }
+    }
+
+    fn seen(&mut self, number: u64) {
+        self.next = self.next.max(number + 1);
+    }
+
+    fn amend(&mut self, seq: Seq, change: impl FnOnce(&mut Message)) {
+        self.seen(seq.0);
+        if let Some(slot) = self.slots.get_mut(&seq) {
+            change(&mut slot.message);
+        }
+    }
+
+    fn restore_lease(&mut self, receipt: Receipt, started: Wall, until: Wall, holder: Holder) {
+        self.amend(receipt.seq, |message| {
+            message.phase = Phase::Leased;
+            message.deliveries = receipt.delivery.saturating_sub(message.deliveries_before);
+            message.first_started.get_or_insert(started);
+            let epoch = receipt.epoch;
+            message.hand_out = Some(HandOut { epoch, started, until, holder, settled: None });
+        });
+    }
+
+    fn restore_queue(&mut self, record: QueueRecord) {
+        let index = record.number.0 as usize;
+        while self.queues.len() <= index {
+            let number = QueueNumber(u32::try_from(self.queues.len()).expect("numbers are u32"));
+            let mut gap = super::Queue::new(number, record.name.clone(), record.settings.clone());
+            gap.deleted = true;
+            self.queues.push(gap);
+        }
+        let queue = &mut self.queues[index];
+        queue.name = record.name;
+        queue.settings = record.settings;
+        queue.paused = record.paused;
+        queue.deleted = record.deleted;
+    }
+
+    /// Starts a new boot after the whole log was replayed: takes the configuration, sets every message where
+    /// it stands, and emits the boot's record, which must be durable before anyone is served.
+    pub fn open(&mut self, declared: Declared, now: Now) {
+        self.epoch += 1;
+        self.emit(Record::Boot { epoch: self.epoch, next: self.next }, true);
+        self.targets =
+            declared.targets.into_iter().map(|(name, settings)| Target::new(name, settings)).collect();
+        for queue in self.queues.iter().filter(|queue| !queue.deleted) {
+            self.names.insert(queue.name.clone(), queue.number);
+        }
+        for index in 0..self.queues.len() {
+            self.bind(self.queues[index].number);
+        }
+        for (name, settings) in declared.queues {
+            let number = match self.queue_named(&name) {
+                Some(number) if self.queue_ref(number).settings == settings => number,
+                Some(number) => {
+                    self.change(number, settings);
+                    number
+                }
+                None => {
+                    let number = self.create(name, settings);
+                    self.write_queue(number, true);
+                    number
+                }
+            };
+            self.queue_mut(number).declared = true;
+        }
+        let slots = std::mem::take(&mut self.slots);
+        for (seq, slot) in slots {
+            self.place(seq, slot, now);
+        }
+        self.serve_all(now);
+    }
+
+    /// Whether every message's queue is known; a log that lacks one is damaged.
+    pub fn orphans(&self) -> Option<Seq> {
+        let known = self.queues.len();
+        self.slots.values().find(|slot| slot.message.queue.0 as usize >= known).map(|slot| slot.message.seq)
+    }
+
+    /// Sets a restored message where it stands.
+    fn place(&mut self, seq: Seq, mut slot: Box<Slot>, now: Now) {
+        slot.visible = true;
+        slot.op = OpNumber(0);
+        let message = &mut slot.message;
+        slot.due_since = now.mono_at(message.first_due);
+        let settings = &self.queues[message.queue.0 as usize].settings;
+        let phase_ends = match message.phase {
+            Phase::Ready => None,
+            Phase::Delayed | Phase::Backoff => Some(now.mono_at(message.due)),
+            Phase::Leased => {
+                let hand_out = message.hand_out.expect("a leased message has been handed out");
+                slot.started = now.mono_at(hand_out.started);
+                slot.restored_lease = true;
+                Some(now.mono_at(hand_out.until))
+            }
+            Phase::Dead => {
+                let finished = message.finished.unwrap_or(message.accepted);
+                Some(now.mono_at(finished.plus(settings.dead_letter.retention)))
+            }
+            Phase::Succeeded | Phase::Expired | Phase::Cancelled => {
+                let finished = message.finished.unwrap_or(message.accepted);
+                Some(now.mono_at(finished.plus(settings.result_retention)))
+            }
+        };
+        if let Some(at) = phase_ends {
+            slot.phase_timer = Some(at);
+            self.timers.set(at, Timer::Phase(seq));
+        }
+        if !message.phase.is_terminal() {
+            let at = now.mono_at(message.expires);
+            slot.expiry_timer = Some(at);
+            self.timers.set(at, Timer::Expiry(seq));
+        }
+        if let Some(key) = message.key {
+            self.keys.insert((message.queue, key.key), seq);
+        }
+        let pushed = message.phase == Phase::Leased
+            && message.hand_out.is_some_and(|hand_out| hand_out.holder == Holder::Push);
+        let queue = &mut self.queues[message.queue.0 as usize];
+        // A call that was under way may still be worked on: it keeps its place until its lease ends, as far as
+        // the cap, which may have been lowered, has one.
+        if let Some(target) = queue.target.filter(|&target| pushed && self.targets[target].has_room()) {
+            self.targets[target].occupied += 1;
+            slot.occupies = Some(target);
+        }
+        queue.enter(&slot);
+        self.slots.insert(seq, slot);
+    }
+}
+
+fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<Wall>) {
+    message.phase = if due.is_some() { Phase::Backoff } else { Phase::Ready };
+    if let Some(due) = due {
+        message.due = due;
+    }
+    if let Some(attempt) = attempt {
+        Pond::note_attempt(message, attempt, was_settled(attempt));
+    } else {
+        message.deliveries = message.deliveries.saturating_sub(1);
+        message.hand_out = None;
+    }
+}
+
+/// Whether the holder itself ended the hand-out, so that its receipt is spent.
+fn was_settled(attempt: &Attempt) -> bool {
+    !matches!(attempt.outcome, AttemptOutcome::LeaseExpired | AttemptOutcome::Interrupted)
+}
+
+fn restore_death(message: &mut Message, attempt: Option<&Attempt>, reason: DeadReason, at: Wall) {
+    message.phase = Phase::Dead;
+    message.finished = Some(at);
+    message.dead_reason = Some(reason);
+    if let Some(attempt) = attempt {
+        Pond::note_attempt(message, attempt, was_settled(attempt));
+    }
+}
+
+/// Puts a dead letter back as [`Record::Replayed`] says.
+pub(super) fn restore_replay(message: &mut Message, place: u64, at: Wall, expires: Wall) {
+    message.phase = Phase::Ready;
+    message.place = place;
+    message.first_due = at;
+    message.due = at;
+    message.expires = expires;
+    message.attempts = 0;
+    message.deliveries_before += message.deliveries;
+    message.deliveries = 0;
+    message.first_started = None;
+    message.finished = None;
+    message.dead_reason = None;
+}

@@ -1,0 +1,249 @@
+//! The end of hand-outs: what workers and calls say of them, and whether they may.
+//!
+//! Owns fencing: only the latest holder of a message decides, and late only while nobody else was handed it.
+
+use super::{Gated, Pond};
+use crate::command::OpNumber;
+use crate::command::{CallOutcome, Reply, RequestId, SettleError, SettleOutcome, Settlement};
+use crate::identity::{Receipt, Seq};
+use crate::message::{AttemptOutcome, Content, DeadReason, Failure, HandOut, Holder, Phase, SharedContent};
+use crate::record::Record;
+use crate::settings::{DELAY_MAX, LEASE_TOTAL_MAX};
+use crate::time::{Now, Wall};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a receipt is still good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Its holder has the message.
+    Holding,
+    /// Its lease ran out, but nobody else was handed the message.
+    RanOut,
+    /// It was settled before, like this.
+    Settled(AttemptOutcome),
+    /// Good for nothing.
+    Lost,
+}
+
+impl Pond {
+    fn standing(&self, receipt: Receipt) -> Standing {
+        let Some(slot) = self.slots.get(&receipt.seq) else { return Standing::Lost };
+        let message = &slot.message;
+        if receipt.delivery > message.delivery() && receipt.epoch < self.epoch {
+            // The record of that hand-out was lost with the power. Nobody was handed the message since, or its
+            // number of deliveries would have caught up.
+            return if message.phase.is_terminal() { Standing::Lost } else { Standing::Holding };
+        }
+        let Some(hand_out) = message.hand_out else { return Standing::Lost };
+        if receipt.epoch != hand_out.epoch || receipt.delivery != message.delivery() {
+            return Standing::Lost;
+        }
+        match hand_out.settled {
+            Some(outcome) => Standing::Settled(outcome),
+            None if message.phase == Phase::Leased => Standing::Holding,
+            None if message.phase.is_terminal() => Standing::Lost,
+            None => Standing::RanOut,
+        }
+    }
+
+    /// Notes a hand-out whose record was lost, so that what follows counts from it.
+    fn recall_hand_out(&mut self, receipt: Receipt, now: Now) {
+        let slot = self.slot_mut(receipt.seq);
+        let behind = receipt.delivery.saturating_sub(slot.message.delivery());
+        if behind > 0 {
+            slot.message.deliveries += behind;
+            slot.started = now.mono;
+            slot.message.hand_out = Some(HandOut {
+                epoch: receipt.epoch,
+                started: now.wall,
+                until: now.wall,
+                holder: Holder::Worker,
+                settled: None,
+            });
+        }
+    }
+
+    pub(super) fn settle(&mut self, request: RequestId, settlements: Vec<Settlement>, now: Now) {
+        let mut durable_with = OpNumber(0);
+        let mut results = Vec::with_capacity(settlements.len());
+        for settlement in settlements {
+            let seq = settlement.receipt.seq;
+            let result = self.settle_one(settlement, now);
+            if result.is_ok() {
+                // A message that is gone by now ended durably before.
+                durable_with = durable_with.max(self.slots.get(&seq).map_or(OpNumber(0), |slot| slot.op));
+            }
+            results.push(result);
+        }
+        self.reply_when_durable(durable_with, request, Reply::Settled(results), now);
+    }
+
+    fn settle_one(&mut self, settlement: Settlement, now: Now) -> Result<(), SettleError> {
+        let Settlement { receipt, outcome } = settlement;
+        let delay = match &outcome {
+            SettleOutcome::Retry { delay, .. } | SettleOutcome::Release { delay } => *delay,
+            SettleOutcome::Complete { .. } | SettleOutcome::Dead { .. } => None,
+        };
+        if delay.is_some_and(|delay| delay > DELAY_MAX) {
+            return Err(SettleError::DelayTooLong);
+        }
+        let meant = match &outcome {
+            SettleOutcome::Complete { .. } => AttemptOutcome::Succeeded,
+            SettleOutcome::Retry { .. } => AttemptOutcome::Failed,
+            SettleOutcome::Dead { .. } => AttemptOutcome::Dead,
+            SettleOutcome::Release { .. } => AttemptOutcome::Released,
+        };
+        match self.standing(receipt) {
+            // The same word again, because its answer was lost: nothing to do.
+            Standing::Settled(before) if before == meant => return Ok(()),
+            Standing::Settled(_) | Standing::Lost => return Err(SettleError::LeaseLost),
+            Standing::RanOut if meant != AttemptOutcome::Succeeded => return Err(SettleError::LeaseLost),
+            Standing::RanOut | Standing::Holding => {}
+        }
+        self.recall_hand_out(receipt, now);
+        self.free_call(receipt.seq, None, now);
+        match outcome {
+            SettleOutcome::Complete { result } => self.complete(receipt.seq, result, now),
+            SettleOutcome::Retry { failure, .. } => {
+                let attempt = self.end_attempt(receipt.seq, AttemptOutcome::Failed, failure, now);
+                self.give_back(receipt.seq, &attempt, delay, true, now);
+            }
+            SettleOutcome::Dead { failure } => self.reject(receipt.seq, failure, now),
+            SettleOutcome::Release { .. } => {
+                let attempt = self.end_attempt(receipt.seq, AttemptOutcome::Released, None, now);
+                self.give_back(receipt.seq, &attempt, delay, true, now);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, seq: Seq, result: Option<SharedContent>, now: Now) {
+        let attempt = self.end_attempt(seq, AttemptOutcome::Succeeded, None, now);
+        let number = self.slot(seq).message.queue;
+        let queue = self.queue_mut(number);
+        let took = Duration::from_micros(attempt.micros);
+        queue.totals.completed += 1;
+        queue.totals.service.observe(took);
+        queue.service.observe(took);
+        queue.completions.count(1.0, now.mono);
+        let waiting = !queue.ready.is_empty();
+        queue.busy.note(waiting, 1, now.mono);
+        let max_bytes = usize::try_from(queue.settings.result_max_bytes).unwrap_or(usize::MAX);
+        let result = result.map(|result| bounded(result, max_bytes));
+        self.end(seq, Phase::Succeeded, Some(&attempt), result, now);
+    }
+
+    fn reject(&mut self, seq: Seq, failure: Option<Failure>, now: Now) {
+        let attempt = self.end_attempt(seq, AttemptOutcome::Dead, failure, now);
+        self.die(seq, Some(&attempt), DeadReason::Rejected, true, now);
+    }
+
+    /// A push call's place at its target becomes free: now, or after `hold`.
+    fn free_call(&mut self, seq: Seq, hold: Option<Duration>, now: Now) {
+        let Some(target) = self.slots.get_mut(&seq).and_then(|slot| slot.occupies.take()) else { return };
+        match hold {
+            Some(hold) => self.hold(target, hold, now),
+            None => self.targets[target].free(),
+        }
+    }
+
+    pub(super) fn call_ended(&mut self, receipt: Receipt, outcome: CallOutcome, now: Now) {
+        let standing = self.standing(receipt);
+        let current = matches!(standing, Standing::Holding | Standing::RanOut);
+        if !current || (standing == Standing::RanOut && !matches!(outcome, CallOutcome::Succeeded { .. })) {
+            return;
+        }
+        let seq = receipt.seq;
+        let Some(target) = self.queue_ref(self.slot(seq).message.queue).target else { return };
+        let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
+        let hold = timed_out.then(|| self.targets[target].settings.hold());
+        self.free_call(seq, hold, now);
+        match outcome {
+            CallOutcome::Succeeded { result } => {
+                self.targets[target].note_result(true);
+                self.complete(seq, result, now);
+            }
+            CallOutcome::Throttled { pause, failure } => {
+                let until = now.mono.plus(pause);
+                self.targets[target].paused_until = self.targets[target].paused_until.max(until);
+                self.return_call(seq, AttemptOutcome::Throttled, Some(failure), now);
+            }
+            CallOutcome::Failed { failure, .. } => {
+                self.targets[target].note_result(false);
+                let how = if timed_out { AttemptOutcome::TimedOut } else { AttemptOutcome::Failed };
+                self.return_call(seq, how, Some(failure), now);
+            }
+            CallOutcome::Dead { failure } => {
+                self.targets[target].note_result(true);
+                self.reject(seq, Some(failure), now);
+            }
+            CallOutcome::Released => self.return_call(seq, AttemptOutcome::Released, None, now),
+        }
+        self.serve_target(target, now);
+    }
+
+    fn return_call(&mut self, seq: Seq, outcome: AttemptOutcome, failure: Option<Failure>, now: Now) {
+        let attempt = self.end_attempt(seq, outcome, failure, now);
+        self.give_back(seq, &attempt, None, true, now);
+    }
+
+    /// Takes back a hand-out that reached nobody: it is as if it had not been.
+    pub(super) fn undelivered(&mut self, receipt: Receipt, now: Now) {
+        if self.standing(receipt) != Standing::Holding {
+            return;
+        }
+        let seq = receipt.seq;
+        self.free_call(seq, None, now);
+        let op = self.emit_about(seq, Record::Returned { seq, attempt: None, due: None });
+        let number = self.slot(seq).message.queue;
+        self.shift(seq, Phase::Ready, None, |slot| {
+            slot.visible = false;
+            slot.restored_lease = false;
+            slot.message.deliveries = slot.message.deliveries.saturating_sub(1);
+            slot.message.hand_out = None;
+        });
+        self.when_durable(op, Gated::Show(seq), now);
+        self.serve(number, now);
+    }
+
+    pub(super) fn extend(&mut self, request: RequestId, leases: &[(Receipt, Duration)], now: Now) {
+        let results = leases.iter().map(|&(receipt, lease)| self.extend_one(receipt, lease, now)).collect();
+        self.reply(request, Reply::Extended(results));
+    }
+
+    fn extend_one(&mut self, receipt: Receipt, lease: Duration, now: Now) -> Result<Wall, SettleError> {
+        if self.standing(receipt) != Standing::Holding {
+            return Err(SettleError::LeaseLost);
+        }
+        let seq = receipt.seq;
+        let slot = self.slot(seq);
+        if slot.message.phase != Phase::Leased {
+            return Err(SettleError::LeaseLost);
+        }
+        let ends = now.mono.plus(lease);
+        if ends > slot.started.plus(LEASE_TOTAL_MAX) {
+            return Err(SettleError::TooLong);
+        }
+        let until = now.wall.plus(lease);
+        self.emit(Record::Extended { seq, until }, false);
+        self.shift(seq, Phase::Leased, Some(ends), |slot| {
+            if let Some(hand_out) = &mut slot.message.hand_out {
+                hand_out.until = until;
+            }
+        });
+        Ok(until)
+    }
+}
+
+/// `content` with at most `max_bytes` of body.
+fn bounded(content: SharedContent, max_bytes: usize) -> SharedContent {
+    if content.body.len() <= max_bytes {
+        return content;
+    }
+    Arc::new(Content {
+        content_type: content.content_type.clone(),
+        headers: content.headers.clone(),
+        body: content.body.slice(..max_bytes),
+    })
+}

@@ -1,0 +1,92 @@
+//! One push target: how many calls occupy it, and when it may get the next one.
+//!
+//! Owns the hard cap and the pace. Must never choose a message.
+
+use crate::name::Name;
+use crate::rate::Pacer;
+use crate::settings::TargetSettings;
+use crate::stats::TargetStats;
+use crate::time::Mono;
+use std::time::Duration;
+
+/// Failures in a row after which a target counts as down, and nothing is promised any more.
+const DOWN_AFTER_FAILURES: u32 = 10;
+
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) name: Name,
+    pub(super) settings: TargetSettings,
+    /// Calls under way, and those that timed out and may still be worked on.
+    pub(super) occupied: u32,
+    pacer: Option<Pacer>,
+    /// Asked to be left alone until then.
+    pub(super) paused_until: Mono,
+    /// The queues that use it, by index.
+    pub(super) queues: Vec<usize>,
+    /// The queue whose turn it is.
+    pub(super) turn: usize,
+    failures_in_row: u32,
+    /// The timer that is set for it.
+    pub(super) timer: Option<Mono>,
+}
+
+impl Target {
+    pub(super) fn new(name: Name, settings: TargetSettings) -> Self {
+        // A burst of one: in no window of any length are more calls started than rate × window + 1.
+        let pacer = settings.rate.map(|rate| Pacer::new(rate, 1));
+        Self {
+            name,
+            settings,
+            occupied: 0,
+            pacer,
+            paused_until: Mono(i64::MIN),
+            queues: Vec::new(),
+            turn: 0,
+            failures_in_row: 0,
+            timer: None,
+        }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.occupied < self.settings.concurrency
+    }
+
+    /// The earliest time for the next call, as far as pace and pause go.
+    pub(super) fn ready_at(&self) -> Mono {
+        self.pacer.as_ref().map_or(self.paused_until, |pacer| pacer.ready_at().max(self.paused_until))
+    }
+
+    /// Counts a call that starts at `now`, which is not before [`Target::ready_at`].
+    pub(super) fn start(&mut self, now: Mono) {
+        assert!(self.has_room(), "target {} is over its cap", self.name);
+        self.occupied += 1;
+        let admitted = self.pacer.as_mut().is_none_or(|pacer| pacer.admit(now));
+        assert!(admitted, "target {} is called faster than its rate", self.name);
+    }
+
+    pub(super) fn free(&mut self) {
+        assert!(self.occupied > 0, "target {} was freed more often than called", self.name);
+        self.occupied -= 1;
+    }
+
+    pub(super) fn note_result(&mut self, succeeded: bool) {
+        self.failures_in_row = if succeeded { 0 } else { self.failures_in_row.saturating_add(1) };
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.failures_in_row >= DOWN_AFTER_FAILURES
+    }
+
+    pub(super) fn throttled_for(&self, now: Mono) -> Duration {
+        self.paused_until.since(now)
+    }
+
+    pub(super) fn stats(&self, now: Mono) -> TargetStats {
+        TargetStats {
+            name: self.name.clone(),
+            inflight: u64::from(self.occupied),
+            limit: u64::from(self.settings.concurrency),
+            throttled_for: self.throttled_for(now),
+        }
+    }
+}

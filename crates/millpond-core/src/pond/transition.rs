@@ -1,0 +1,290 @@
+//! The transitions of a message's life, each in one place.
+//!
+//! Owns that membership, counts and timers follow the phase at every step. Must never check a permission:
+//! callers have done that.
+
+use super::timers::Timer;
+use super::{Gated, Pond};
+use crate::command::{Effect, OpNumber};
+use crate::identity::Seq;
+use crate::message::{Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, SharedContent};
+use crate::record::Record;
+use crate::settings::OnExpiry;
+use crate::time::{Mono, Now};
+use std::time::Duration;
+
+impl Pond {
+    /// Moves a message to `phase`, which ends by itself at `timer`. `change` may touch what belongs to the
+    /// phase; it runs while the message is counted nowhere.
+    pub(super) fn shift(
+        &mut self,
+        seq: Seq,
+        phase: Phase,
+        timer: Option<Mono>,
+        change: impl FnOnce(&mut super::Slot),
+    ) {
+        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let queue = &mut self.queues[slot.message.queue.0 as usize];
+        queue.leave(slot);
+        if let Some(at) = slot.phase_timer.take() {
+            self.timers.clear(at, Timer::Phase(seq));
+        }
+        slot.message.phase = phase;
+        change(slot);
+        if let Some(at) = timer {
+            slot.phase_timer = Some(at);
+            self.timers.set(at, Timer::Phase(seq));
+        }
+        if phase.is_terminal()
+            && let Some(at) = slot.expiry_timer.take()
+        {
+            self.timers.clear(at, Timer::Expiry(seq));
+        }
+        queue.enter(slot);
+    }
+
+    /// Lets a message be handed out: its way into `ready` is durable.
+    pub(super) fn show(&mut self, seq: Seq, now: Now) {
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        if slot.visible {
+            return;
+        }
+        let queue = &mut self.queues[slot.message.queue.0 as usize];
+        queue.leave(slot);
+        slot.visible = true;
+        queue.enter(slot);
+        if slot.message.phase == Phase::Ready {
+            queue.busy.begin(now.mono);
+            let number = slot.message.queue;
+            self.serve(number, now);
+        }
+    }
+
+    /// A message's phase has ended by itself.
+    pub(super) fn phase_over(&mut self, seq: Seq, now: Now) {
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        slot.phase_timer = None;
+        match slot.message.phase {
+            Phase::Delayed | Phase::Backoff => {
+                let number = slot.message.queue;
+                self.shift(seq, Phase::Ready, None, |_| {});
+                self.serve(number, now);
+            }
+            Phase::Leased => self.lease_ran_out(seq, now),
+            Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => self.forget(seq),
+            Phase::Ready => unreachable!("a ready message has no phase timer"),
+        }
+    }
+
+    fn lease_ran_out(&mut self, seq: Seq, now: Now) {
+        let slot = self.slot_mut(seq);
+        let outcome =
+            if slot.restored_lease { AttemptOutcome::Interrupted } else { AttemptOutcome::LeaseExpired };
+        // A call that was never reported may still be at work: it holds its place as after a time-out.
+        let occupied = slot.occupies.take();
+        let restored = slot.restored_lease;
+        if let Some(target) = occupied {
+            let hold = if restored { Duration::ZERO } else { self.targets[target].settings.hold() };
+            self.hold(target, hold, now);
+        }
+        let attempt = self.end_attempt(seq, outcome, None, now);
+        self.give_back(seq, &attempt, None, false, now);
+    }
+
+    /// Keeps a target's place occupied for `hold` longer.
+    pub(super) fn hold(&mut self, target: usize, hold: Duration, now: Now) {
+        self.holds += 1;
+        self.timers.set(now.mono.plus(hold), Timer::Hold(target, self.holds));
+    }
+
+    /// Describes the hand-out that ends now and counts it.
+    pub(super) fn end_attempt(
+        &mut self,
+        seq: Seq,
+        outcome: AttemptOutcome,
+        failure: Option<Failure>,
+        now: Now,
+    ) -> Attempt {
+        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let hand_out = slot.message.hand_out.expect("only what was handed out can come back");
+        let micros = u64::try_from(now.mono.since(slot.started).as_micros()).unwrap_or(u64::MAX);
+        self.queues[slot.message.queue.0 as usize].totals.ended(outcome);
+        Attempt { delivery: slot.message.delivery(), started: hand_out.started, micros, outcome, failure }
+    }
+
+    /// Notes an ended hand-out in the message. `by_holder`: its holder settled it, so its receipt is spent.
+    pub(super) fn note_attempt(message: &mut Message, attempt: &Attempt, by_holder: bool) {
+        if attempt.outcome.is_attempt() && attempt.outcome != AttemptOutcome::Succeeded {
+            message.attempts += 1;
+        }
+        if let Some(hand_out) = &mut message.hand_out {
+            hand_out.settled = by_holder.then_some(attempt.outcome);
+        }
+        if message.history.len() == Message::HISTORY_MAX {
+            message.history.remove(0);
+        }
+        message.history.push(attempt.clone());
+    }
+
+    /// Puts a message back to work after a hand-out that did not complete it, or gives it up. Returns the
+    /// record to wait for.
+    pub(super) fn give_back(
+        &mut self,
+        seq: Seq,
+        attempt: &Attempt,
+        delay: Option<Duration>,
+        by_holder: bool,
+        now: Now,
+    ) -> OpNumber {
+        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let queue = &self.queues[slot.message.queue.0 as usize];
+        let retry = &queue.settings.retry;
+        let attempts = slot.message.attempts + u32::from(attempt.outcome.is_attempt());
+        if attempts >= retry.max_attempts {
+            return self.die(seq, Some(attempt), DeadReason::AttemptsExhausted, by_holder, now);
+        }
+        if slot.message.deliveries >= retry.deliveries_max() {
+            return self.die(seq, Some(attempt), DeadReason::DeliveriesExhausted, by_holder, now);
+        }
+        if slot.expiry_timer.is_none() {
+            // Its time to live ran out while somebody had it.
+            return self.expire(seq, Some(attempt), by_holder, now);
+        }
+        let delay = match (delay, attempt.outcome) {
+            (Some(delay), _) => delay,
+            (None, AttemptOutcome::Failed | AttemptOutcome::TimedOut) => {
+                retry.backoff(attempts, self.chance.f64())
+            }
+            (None, _) => Duration::ZERO,
+        };
+        let due = (!delay.is_zero()).then(|| now.wall.plus(delay));
+        let op = self.emit_about(seq, Record::Returned { seq, attempt: Some(attempt.clone()), due });
+        self.apply_return(seq, attempt, by_holder, delay, op, now);
+        op
+    }
+
+    fn apply_return(
+        &mut self,
+        seq: Seq,
+        attempt: &Attempt,
+        by_holder: bool,
+        delay: Duration,
+        op: OpNumber,
+        now: Now,
+    ) {
+        let number = self.slot(seq).message.queue;
+        let (phase, timer) =
+            if delay.is_zero() { (Phase::Ready, None) } else { (Phase::Backoff, Some(now.mono.plus(delay))) };
+        self.shift(seq, phase, timer, |slot| {
+            slot.visible = false;
+            slot.restored_lease = false;
+            slot.message.due = now.wall.plus(delay);
+            Self::note_attempt(&mut slot.message, attempt, by_holder);
+        });
+        self.when_durable(op, Gated::Show(seq), now);
+        // The place in the queue's cap is free.
+        self.serve(number, now);
+    }
+
+    /// Makes a message a dead letter.
+    pub(super) fn die(
+        &mut self,
+        seq: Seq,
+        attempt: Option<&Attempt>,
+        reason: DeadReason,
+        by_holder: bool,
+        now: Now,
+    ) -> OpNumber {
+        let record = Record::Died { seq, attempt: attempt.cloned(), reason, at: now.wall };
+        let op = self.emit_about(seq, record);
+        let number = self.slot(seq).message.queue;
+        let queue = self.queue_mut(number);
+        queue.totals.dead += 1;
+        let forget_at = now.mono.plus(queue.settings.dead_letter.retention);
+        self.shift(seq, Phase::Dead, Some(forget_at), |slot| {
+            slot.visible = true;
+            slot.restored_lease = false;
+            slot.message.finished = Some(now.wall);
+            slot.message.dead_reason = Some(reason);
+            if let Some(attempt) = attempt {
+                Self::note_attempt(&mut slot.message, attempt, by_holder);
+            }
+        });
+        self.when_durable(op, Gated::Ended(seq), now);
+        self.serve(number, now);
+        op
+    }
+
+    /// Ends a message's life as `succeeded`, `cancelled` or `expired`, with what is kept of it.
+    pub(super) fn end(
+        &mut self,
+        seq: Seq,
+        phase: Phase,
+        attempt: Option<&Attempt>,
+        content: Option<SharedContent>,
+        now: Now,
+    ) -> OpNumber {
+        let number = self.slot(seq).message.queue;
+        let forget_at = now.mono.plus(self.queue_ref(number).settings.result_retention);
+        self.shift(seq, phase, Some(forget_at), |slot| {
+            slot.visible = true;
+            slot.restored_lease = false;
+            slot.message.finished = Some(now.wall);
+            slot.message.result =
+                content.as_ref().map(|content| (content.content_type.clone(), content.body.len() as u64));
+            if let Some(attempt) = attempt {
+                Self::note_attempt(&mut slot.message, attempt, true);
+            }
+        });
+        let message = Box::new(self.slot(seq).message.clone());
+        let op = self.emit_about(seq, Record::Message { message, content });
+        self.when_durable(op, Gated::Ended(seq), now);
+        self.serve(number, now);
+        op
+    }
+
+    /// A message's time to live is over. One that is leased may still be completed.
+    pub(super) fn expiry_due(&mut self, seq: Seq, now: Now) {
+        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        slot.expiry_timer = None;
+        match slot.message.phase {
+            Phase::Delayed | Phase::Ready | Phase::Backoff => {
+                self.expire(seq, None, false, now);
+            }
+            Phase::Leased | Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => {}
+        }
+    }
+
+    pub(super) fn expire(
+        &mut self,
+        seq: Seq,
+        attempt: Option<&Attempt>,
+        by_holder: bool,
+        now: Now,
+    ) -> OpNumber {
+        let number = self.slot(seq).message.queue;
+        let queue = self.queue_mut(number);
+        queue.totals.expired += 1;
+        match queue.settings.on_expiry {
+            OnExpiry::DeadLetter => self.die(seq, attempt, DeadReason::Expired, by_holder, now),
+            OnExpiry::Drop => self.end(seq, Phase::Expired, attempt, None, now),
+        }
+    }
+
+    /// Keeps nothing of a message any more.
+    pub(super) fn forget(&mut self, seq: Seq) {
+        let Some(slot) = self.slots.remove(&seq) else { return };
+        let queue = &mut self.queues[slot.message.queue.0 as usize];
+        queue.leave(&slot);
+        if let Some(at) = slot.phase_timer {
+            self.timers.clear(at, Timer::Phase(seq));
+        }
+        if let Some(at) = slot.expiry_timer {
+            self.timers.clear(at, Timer::Expiry(seq));
+        }
+        if let Some(key) = slot.message.key {
+            self.keys.remove(&(slot.message.queue, key.key));
+        }
+        self.effects.push(Effect::Forget(seq));
+    }
+}

@@ -1,0 +1,257 @@
+//! What an operator decides about a queue or a target: plain data with documented defaults.
+//!
+//! Owns the meaning of each setting and the checks that need no other queue. Must never parse text:
+//! `millpond-config` and the HTTP API turn their own shapes into these.
+
+use crate::name::Name;
+use crate::rate::Rate;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Longest a lease may last in all, extensions included.
+pub const LEASE_TOTAL_MAX: Duration = Duration::from_hours(12);
+/// Longest a message may be delayed.
+pub const DELAY_MAX: Duration = Duration::from_hours(30 * 24);
+/// Longest a consumer may wait for a message, or a caller for an outcome, in one request.
+pub const WAIT_MAX: Duration = Duration::from_mins(1);
+/// Longest retention of anything.
+pub const RETENTION_MAX: Duration = Duration::from_hours(366 * 24);
+
+/// What happens to work that arrives when a bound is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Overflow {
+    /// Refuse the new work; the caller is told when to come back.
+    #[default]
+    Reject,
+}
+
+/// What happens to a message that was not done within its time to live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnExpiry {
+    /// It becomes a dead letter with the reason `expired`.
+    #[default]
+    DeadLetter,
+    /// It ends as `expired`, with a status but no dead letter.
+    Drop,
+}
+
+/// How failed attempts are repeated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetrySettings {
+    /// Failed attempts before the message is dead-lettered; the first one counts. At least 1.
+    pub max_attempts: u32,
+    /// Hand-outs of any kind before the message is dead-lettered; bounds throttling and releases too.
+    /// `None`: ten times `max_attempts`.
+    pub max_deliveries: Option<u32>,
+    /// Floor of the backoff: no retry comes sooner.
+    pub backoff_min: Duration,
+    /// Ceiling of the backoff.
+    pub backoff_max: Duration,
+}
+
+impl Default for RetrySettings {
+    fn default() -> Self {
+        Self {
+            max_attempts: 5,
+            max_deliveries: None,
+            backoff_min: Duration::from_secs(1),
+            backoff_max: Duration::from_mins(5),
+        }
+    }
+}
+
+impl RetrySettings {
+    /// The bound on hand-outs that is in force.
+    pub fn deliveries_max(&self) -> u32 {
+        self.max_deliveries.unwrap_or_else(|| self.max_attempts.saturating_mul(10))
+    }
+
+    /// The wait before the attempt that follows `failed` failed ones: exponential with full jitter (Brooker,
+    /// "Exponential Backoff and Jitter", 2015) between the floor and a bound that starts at twice the floor
+    /// and doubles up to the ceiling, so that even first retries do not come as one herd. `chance` is 0..1.
+    pub fn backoff(&self, failed: u32, chance: f64) -> Duration {
+        let doubled = 1_u32.checked_shl(failed).and_then(|factor| self.backoff_min.checked_mul(factor));
+        let bound = doubled.unwrap_or(self.backoff_max).min(self.backoff_max);
+        self.backoff_min + bound.saturating_sub(self.backoff_min).mul_f64(chance)
+    }
+}
+
+/// What is kept of messages that could not be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetterSettings {
+    /// How long a dead letter is kept. Longer than the queue's retention.
+    pub retention: Duration,
+    /// How many are kept. When full, the queue hands out nothing more until there is room.
+    pub max_messages: u64,
+    /// Who looks after them; shown with every alert.
+    pub owner: Option<String>,
+}
+
+impl Default for DeadLetterSettings {
+    fn default() -> Self {
+        Self { retention: Duration::from_hours(14 * 24), max_messages: 100_000, owner: None }
+    }
+}
+
+/// Everything an operator decides about one queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct QueueSettings {
+    /// The target its messages are pushed to; `None`: pull workers only.
+    pub target: Option<Name>,
+    /// The most messages in work at once, over push and pull together. `None`: the target's cap, or no cap.
+    pub concurrency: Option<u32>,
+    /// The promise: work that would probably start later than this is refused.
+    pub max_wait: Option<Duration>,
+    /// The most messages that are not terminal. `None`: only `max_bytes` bounds.
+    pub max_messages: Option<u64>,
+    /// The most bytes of messages that are not terminal. There is always such a bound.
+    pub max_bytes: u64,
+    /// What happens to work beyond a bound.
+    pub overflow: Overflow,
+    /// How long a lease lasts unless its holder asks for something else.
+    pub lease: Duration,
+    /// A message not done this long after its acceptance expires.
+    pub retention: Duration,
+    /// What expiry does.
+    pub on_expiry: OnExpiry,
+    /// How long the status, the result and the idempotency key outlive the message's end.
+    pub result_retention: Duration,
+    /// Most bytes of a result that are kept; a longer one is cut.
+    pub result_max_bytes: u64,
+    /// Work per message, until it has been measured.
+    pub expected_service_time: Option<Duration>,
+    /// How failures are repeated.
+    pub retry: RetrySettings,
+    /// What is kept of messages that could not be done.
+    pub dead_letter: DeadLetterSettings,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            target: None,
+            concurrency: None,
+            max_wait: None,
+            max_messages: None,
+            max_bytes: 10 << 30,
+            overflow: Overflow::Reject,
+            lease: Duration::from_secs(30),
+            retention: Duration::from_hours(4 * 24),
+            on_expiry: OnExpiry::DeadLetter,
+            result_retention: Duration::from_hours(1),
+            result_max_bytes: 64 << 10,
+            expected_service_time: None,
+            retry: RetrySettings::default(),
+            dead_letter: DeadLetterSettings::default(),
+        }
+    }
+}
+
+/// Why settings cannot be used. `field` is the dotted key as the operator writes it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct SettingsError {
+    /// The dotted key below the queue or target, e.g. `retry.max_attempts`.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub reason: String,
+}
+
+fn require(condition: bool, field: &'static str, reason: impl Into<String>) -> Result<(), SettingsError> {
+    if condition { Ok(()) } else { Err(SettingsError { field, reason: reason.into() }) }
+}
+
+impl QueueSettings {
+    /// Checks what can be checked without knowing the other queues and targets.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        require(
+            self.concurrency != Some(0),
+            "concurrency",
+            "must be at least 1; pause the queue to stop its work",
+        )?;
+        require(self.max_messages != Some(0), "max_messages", "must be at least 1")?;
+        require(self.max_bytes > 0, "max_bytes", "must be at least 1 byte")?;
+        require(self.max_wait != Some(Duration::ZERO), "max_wait", "must be longer than 0s")?;
+        require(
+            self.lease >= Duration::from_secs(1) && self.lease <= LEASE_TOTAL_MAX,
+            "lease",
+            "must lie between 1s and 12h",
+        )?;
+        require(
+            self.retention >= Duration::from_secs(1) && self.retention <= RETENTION_MAX,
+            "retention",
+            "must lie between 1s and 366d",
+        )?;
+        require(self.result_retention <= RETENTION_MAX, "result_retention", "must be at most 366d")?;
+        require(self.result_max_bytes <= 16 << 20, "result_max", "must be at most 16MiB")?;
+        require(
+            self.expected_service_time.is_none_or(|time| !time.is_zero() && time <= LEASE_TOTAL_MAX),
+            "expected_service_time",
+            "must be longer than 0s and at most 12h",
+        )?;
+        self.validate_failure_path()
+    }
+
+    fn validate_failure_path(&self) -> Result<(), SettingsError> {
+        let retry = &self.retry;
+        require(
+            (1..=1000).contains(&retry.max_attempts),
+            "retry.max_attempts",
+            "must lie between 1 and 1000",
+        )?;
+        require(
+            retry.deliveries_max() >= retry.max_attempts,
+            "retry.max_deliveries",
+            "must be at least max_attempts",
+        )?;
+        require(
+            retry.backoff_min <= retry.backoff_max && retry.backoff_max <= DELAY_MAX,
+            "retry.backoff",
+            "min must not exceed max, and max must be at most 30d",
+        )?;
+        require(self.dead_letter.max_messages > 0, "dead_letter.max_messages", "must be at least 1")?;
+        require(
+            self.dead_letter.retention > self.retention && self.dead_letter.retention <= RETENTION_MAX,
+            "dead_letter.retention",
+            "must be longer than the queue's retention and at most 366d, or a dead letter could vanish before anyone looks",
+        )
+    }
+}
+
+/// Everything an operator decides about one target: something with a fixed capacity that queues share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetSettings {
+    /// The hard cap: never more calls occupy the target, whoever sends them.
+    pub concurrency: u32,
+    /// The most calls started per unit of time. `None`: only `concurrency` bounds.
+    pub rate: Option<Rate>,
+    /// How long one call may take.
+    pub timeout: Duration,
+    /// How long a call that timed out is taken to occupy the target still. `None`: as long as `timeout`.
+    pub hold_after_timeout: Option<Duration>,
+}
+
+impl TargetSettings {
+    /// The hold after a time-out that is in force.
+    pub fn hold(&self) -> Duration {
+        self.hold_after_timeout.unwrap_or(self.timeout)
+    }
+
+    /// Checks every value.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        require(
+            (1..=1_000_000).contains(&self.concurrency),
+            "concurrency",
+            "must lie between 1 and 1000000: it is the most calls the target can stand at once",
+        )?;
+        require(
+            self.timeout >= Duration::from_millis(1) && self.timeout <= Duration::from_hours(1),
+            "timeout",
+            "must lie between 1ms and 1h",
+        )?;
+        require(self.hold() <= LEASE_TOTAL_MAX, "hold_after_timeout", "must be at most 12h")
+    }
+}

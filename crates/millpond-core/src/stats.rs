@@ -1,0 +1,143 @@
+//! The numbers told of a queue and of a target.
+//!
+//! Owns their shape and the fixed-bucket histogram. Must never label anything with an id, tenant or key.
+
+use crate::message::AttemptOutcome;
+use crate::name::Name;
+use std::time::Duration;
+
+/// Upper bounds of the histogram buckets in seconds: OpenTelemetry's for messaging, and on to a day because
+/// waits in a queue are longer than calls.
+pub const BUCKETS_SECONDS: [f64; 20] = [
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0, 300.0,
+    1800.0, 3600.0, 86400.0,
+];
+
+/// A histogram of durations with [`BUCKETS_SECONDS`].
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Histogram {
+    /// Observations per bucket, not cumulated; the last one is for everything beyond.
+    pub counts: [u64; BUCKETS_SECONDS.len() + 1],
+    /// Sum of all observations in seconds.
+    pub sum_seconds: f64,
+}
+
+impl Histogram {
+    /// Counts one observation.
+    pub fn observe(&mut self, duration: Duration) {
+        let seconds = duration.as_secs_f64();
+        let bucket =
+            BUCKETS_SECONDS.iter().position(|&bound| seconds <= bound).unwrap_or(BUCKETS_SECONDS.len());
+        self.counts[bucket] += 1;
+        self.sum_seconds += seconds;
+    }
+}
+
+/// What has happened to a queue since the engine started.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Totals {
+    /// Messages accepted.
+    pub accepted: u64,
+    /// Messages completed.
+    pub completed: u64,
+    /// Enqueues refused because the queue was full.
+    pub refused_full: u64,
+    /// Enqueues refused because the wait would have been too long.
+    pub refused_wait: u64,
+    /// Enqueues refused for want of disk space, or while shutting down.
+    pub refused_other: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
+    /// Messages that expired, dead-lettered or not.
+    pub expired: u64,
+    /// Messages withdrawn.
+    pub cancelled: u64,
+    /// Hand-outs that ended, by outcome, in the order of [`AttemptOutcome::ALL`].
+    pub deliveries: [u64; AttemptOutcome::ALL.len()],
+    /// Time from first due to first hand-out.
+    pub wait: Histogram,
+    /// Time from hand-out to completion.
+    pub service: Histogram,
+}
+
+impl Totals {
+    /// All refusals.
+    pub fn refused(&self) -> u64 {
+        self.refused_full + self.refused_wait + self.refused_other
+    }
+
+    /// Counts the end of one hand-out.
+    ///
+    /// # Panics
+    /// Never: every outcome is listed.
+    pub fn ended(&mut self, outcome: AttemptOutcome) {
+        let place = AttemptOutcome::ALL.iter().position(|&known| known == outcome);
+        self.deliveries[place.expect("ALL lists every outcome")] += 1;
+    }
+}
+
+/// A queue's numbers at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct QueueStats {
+    /// Messages that may be handed out.
+    pub ready: u64,
+    /// Messages that wait for their due time.
+    pub delayed: u64,
+    /// Messages that somebody holds.
+    pub leased: u64,
+    /// Messages that wait for their next attempt.
+    pub backoff: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Bytes of all messages that are not terminal.
+    pub bytes: u64,
+    /// Age of the oldest unfinished message since it was first due, whatever its phase.
+    pub oldest_age: Duration,
+    /// The same among the ready ones.
+    pub oldest_ready_age: Duration,
+    /// The same among the leased ones.
+    pub oldest_leased_age: Duration,
+    /// The same among those in backoff.
+    pub oldest_backoff_age: Duration,
+    /// Recent arrivals.
+    pub arrivals_per_second: f64,
+    /// Recent completions.
+    pub completions_per_second: f64,
+    /// What the workers or the target can do; 0 while unknown.
+    pub capacity_per_second: f64,
+    /// Arrivals ÷ capacity; 0 while the capacity is unknown.
+    pub utilization: f64,
+    /// Wait of a message that arrives now; `None` while nothing can be promised.
+    pub predicted_wait: Option<Duration>,
+    /// Time until nothing waits; `None`: never, or unknown.
+    pub drain: Option<Duration>,
+    /// Arrivals have exceeded capacity for longer than the promise.
+    pub insurmountable: bool,
+    /// Nothing is handed out, on an operator's word.
+    pub paused: bool,
+    /// Messages in work at once: the cap for a target, what is leased for pull workers.
+    pub workers: u64,
+    /// Ready messages per worker.
+    pub backlog_per_worker: f64,
+    /// Workers that would keep the promise (or the arrivals, without one).
+    pub workers_wanted: u64,
+    /// The most workers that the caps allow; 0: no cap.
+    pub workers_ceiling: u64,
+    /// Mean work per message; the expected one until measured, 0 if unknown.
+    pub service_time: Duration,
+    /// What has happened so far.
+    pub totals: Totals,
+}
+
+/// A target's numbers at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TargetStats {
+    /// Its name.
+    pub name: Name,
+    /// Calls that occupy it, those that timed out included.
+    pub inflight: u64,
+    /// The cap in force.
+    pub limit: u64,
+    /// How long it still wants to be left alone.
+    pub throttled_for: Duration,
+}

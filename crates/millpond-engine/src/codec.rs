@@ -1,0 +1,203 @@
+//! Records as bytes, and back.
+//!
+//! Owns the encoding inside the log's frames (`docs/formats/journal.md` draws it): little-endian, fixed width,
+//! lengths before what varies. Must never panic or allocate without bound on bytes it did not write.
+
+mod read;
+mod write;
+
+use bytes::Bytes;
+use millpond_core::message::Content;
+use millpond_core::record::Record;
+
+/// Why bytes are not a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// They end before the record does.
+    #[error("the record ends too early")]
+    Truncated,
+    /// A tag that this version does not know.
+    #[error("the record holds {what} {value}, which this version does not know")]
+    Unknown {
+        /// What kind of tag.
+        what: &'static str,
+        /// Its value.
+        value: u32,
+    },
+    /// A text is not UTF-8, a name is not a name, settings are not settings.
+    #[error("the record holds a damaged {0}")]
+    Damaged(&'static str),
+    /// Bytes follow the end of the record.
+    #[error("bytes follow the end of the record")]
+    Trailing,
+}
+
+/// Appends `record` to `out`.
+pub fn encode(record: &Record, out: &mut Vec<u8>) {
+    write::record(record, out);
+}
+
+/// Reads a record. The content of a message is left out: see [`decode_content`].
+pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    read::record(bytes)
+}
+
+/// Reads the content of an encoded [`Record::Message`] without copying its body. `None` if it has none.
+pub fn decode_content(bytes: &Bytes) -> Result<Option<Content>, DecodeError> {
+    read::content(bytes)
+}
+
+/// Tags of records. A tag is never used for anything else in a later version.
+pub(crate) mod tag {
+    pub(crate) const BOOT: u8 = 1;
+    pub(crate) const QUEUE: u8 = 2;
+    pub(crate) const MESSAGE: u8 = 3;
+    pub(crate) const LEASED: u8 = 4;
+    pub(crate) const EXTENDED: u8 = 5;
+    pub(crate) const RETURNED: u8 = 6;
+    pub(crate) const DIED: u8 = 7;
+    pub(crate) const REPLAYED: u8 = 8;
+    pub(crate) const FORGOTTEN: u8 = 9;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode, decode_content, encode};
+    use bytes::Bytes;
+    use millpond_core::identity::{Receipt, Seq};
+    use millpond_core::message::{
+        Attempt, AttemptOutcome, Content, DeadReason, Failure, HandOut, Holder, IdempotencyKey, Message,
+        Phase, QueueNumber,
+    };
+    use millpond_core::name::Name;
+    use millpond_core::record::{QueueRecord, Record};
+    use millpond_core::settings::QueueSettings;
+    use millpond_core::time::Wall;
+    use std::sync::Arc;
+
+    fn attempt(outcome: AttemptOutcome, failure: Option<Failure>) -> Attempt {
+        Attempt { delivery: 3, started: Wall(11), micros: 12, outcome, failure }
+    }
+
+    fn full_message() -> Message {
+        Message {
+            seq: Seq(77),
+            queue: QueueNumber(2),
+            phase: Phase::Leased,
+            place: 99,
+            size_bytes: 1234,
+            accepted: Wall(1),
+            first_due: Wall(2),
+            due: Wall(3),
+            expires: Wall(4),
+            attempts: 5,
+            deliveries: 6,
+            deliveries_before: 7,
+            hand_out: Some(HandOut {
+                epoch: 8,
+                started: Wall(9),
+                until: Wall(10),
+                holder: Holder::Push,
+                settled: Some(AttemptOutcome::Throttled),
+            }),
+            first_started: Some(Wall(-5)),
+            finished: Some(Wall(i64::MAX)),
+            dead_reason: Some(DeadReason::Expired),
+            key: Some(IdempotencyKey { key: u128::MAX, payload: 1 }),
+            result: Some(("text/plain".into(), 5)),
+            history: AttemptOutcome::ALL
+                .into_iter()
+                .map(|outcome| attempt(outcome, Some(Failure::new("status", "grün\0", Some(503)))))
+                .collect(),
+        }
+    }
+
+    fn bare_message() -> Message {
+        Message {
+            hand_out: None,
+            first_started: None,
+            finished: None,
+            dead_reason: None,
+            key: None,
+            result: None,
+            history: Vec::new(),
+            ..full_message()
+        }
+    }
+
+    fn records() -> Vec<Record> {
+        let mut records = vec![
+            Record::Boot { epoch: 3, next: 1 << 40 },
+            Record::Queue(QueueRecord {
+                number: QueueNumber(1),
+                name: Name::new("jobs").unwrap(),
+                settings: QueueSettings { target: Some(Name::new("t").unwrap()), ..QueueSettings::default() },
+                paused: true,
+                deleted: false,
+            }),
+            Record::Leased {
+                receipt: Receipt { seq: Seq(1), epoch: 2, delivery: 3 },
+                started: Wall(4),
+                until: Wall(5),
+                holder: Holder::Worker,
+            },
+            Record::Extended { seq: Seq(1), until: Wall(5) },
+            Record::Returned { seq: Seq(1), attempt: None, due: None },
+            Record::Returned {
+                seq: Seq(1),
+                attempt: Some(attempt(AttemptOutcome::Failed, None)),
+                due: Some(Wall(9)),
+            },
+            Record::Died {
+                seq: Seq(1),
+                attempt: Some(attempt(AttemptOutcome::Dead, Some(Failure::new("worker", "no", None)))),
+                reason: DeadReason::Rejected,
+                at: Wall(7),
+            },
+            Record::Replayed { seq: Seq(1), place: 8, at: Wall(9), expires: Wall(10) },
+            Record::Forgotten { seq: Seq(1) },
+        ];
+        for message in [full_message(), bare_message()] {
+            records.push(Record::Message { message: Box::new(message), content: None });
+        }
+        records
+    }
+
+    #[test]
+    fn every_record_comes_back_as_it_was() {
+        for record in records() {
+            let mut bytes = Vec::new();
+            encode(&record, &mut bytes);
+            assert_eq!(decode(&bytes), Ok(record));
+        }
+    }
+
+    #[test]
+    fn no_record_is_read_from_a_part_of_its_bytes_nor_from_more() {
+        for record in records() {
+            let mut bytes = Vec::new();
+            encode(&record, &mut bytes);
+            for end in 0..bytes.len() {
+                assert!(decode(&bytes[..end]).is_err(), "{record:?} cut at {end}");
+            }
+            bytes.push(0);
+            assert!(decode(&bytes).is_err(), "{record:?} with a byte more");
+        }
+    }
+
+    #[test]
+    fn a_content_comes_back_without_its_message() {
+        let content = Content {
+            content_type: "application/json".into(),
+            headers: vec![("traceparent".into(), "00-1".into()), ("x".into(), String::new())],
+            body: Bytes::from_static(b"{\"a\": 1}"),
+        };
+        let record =
+            Record::Message { message: Box::new(full_message()), content: Some(Arc::new(content.clone())) };
+        let mut bytes = Vec::new();
+        encode(&record, &mut bytes);
+        assert_eq!(decode_content(&Bytes::from(bytes.clone())), Ok(Some(content)));
+        let Ok(Record::Message { message, content: None }) = decode(&bytes) else { panic!("not a message") };
+        assert_eq!(*message, full_message());
+    }
+}

@@ -1,0 +1,207 @@
+//! From record to bytes.
+//!
+//! Owns the order of the fields. Must never fail: lengths are bounded before a record is made.
+
+use super::tag;
+use millpond_core::message::{Attempt, AttemptOutcome, Content, DeadReason, HandOut, Holder, Message, Phase};
+use millpond_core::record::{QueueRecord, Record};
+use millpond_core::time::Wall;
+
+pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
+    match record {
+        Record::Boot { epoch, next } => {
+            out.push(tag::BOOT);
+            word(out, *epoch);
+            long(out, *next);
+        }
+        Record::Queue(record) => queue(record, out),
+        Record::Message { message: stored, content: bytes } => {
+            out.push(tag::MESSAGE);
+            let at = out.len();
+            word(out, 0);
+            message(stored, out);
+            if let Some(bytes) = bytes {
+                let offset = u32::try_from(out.len() - at).expect("a message without its body is small");
+                out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
+                content(bytes, out);
+            }
+        }
+        Record::Leased { receipt, started, until, holder } => {
+            out.push(tag::LEASED);
+            long(out, receipt.seq.0);
+            word(out, receipt.epoch);
+            word(out, receipt.delivery);
+            wall(out, *started);
+            wall(out, *until);
+            out.push(holder_tag(*holder));
+        }
+        Record::Extended { seq, until } => {
+            out.push(tag::EXTENDED);
+            long(out, seq.0);
+            wall(out, *until);
+        }
+        Record::Returned { seq, attempt: ended, due } => {
+            out.push(tag::RETURNED);
+            long(out, seq.0);
+            option(out, ended.as_ref(), |out, ended| attempt(ended, out));
+            option(out, *due, wall);
+        }
+        Record::Died { seq, attempt: ended, reason, at } => {
+            out.push(tag::DIED);
+            long(out, seq.0);
+            option(out, ended.as_ref(), |out, ended| attempt(ended, out));
+            out.push(reason_tag(*reason));
+            wall(out, *at);
+        }
+        Record::Replayed { seq, place, at, expires } => {
+            out.push(tag::REPLAYED);
+            long(out, seq.0);
+            long(out, *place);
+            wall(out, *at);
+            wall(out, *expires);
+        }
+        Record::Forgotten { seq } => {
+            out.push(tag::FORGOTTEN);
+            long(out, seq.0);
+        }
+    }
+}
+
+fn queue(record: &QueueRecord, out: &mut Vec<u8>) {
+    out.push(tag::QUEUE);
+    word(out, record.number.0);
+    text(out, record.name.as_str());
+    // Settings change rarely and grow with versions: JSON keeps them readable by both.
+    let settings =
+        serde_json::to_string(&record.settings).expect("settings have no map keys that JSON lacks");
+    text(out, &settings);
+    out.push(u8::from(record.paused));
+    out.push(u8::from(record.deleted));
+}
+
+fn message(message: &Message, out: &mut Vec<u8>) {
+    long(out, message.seq.0);
+    word(out, message.queue.0);
+    out.push(phase_tag(message.phase));
+    long(out, message.place);
+    word(out, message.size_bytes);
+    wall(out, message.accepted);
+    wall(out, message.first_due);
+    wall(out, message.due);
+    wall(out, message.expires);
+    word(out, message.attempts);
+    word(out, message.deliveries);
+    word(out, message.deliveries_before);
+    option(out, message.hand_out, hand_out);
+    option(out, message.first_started, wall);
+    option(out, message.finished, wall);
+    option(out, message.dead_reason, |out, reason| out.push(reason_tag(reason)));
+    option(out, message.key, |out, key| {
+        out.extend_from_slice(&key.key.to_le_bytes());
+        out.extend_from_slice(&key.payload.to_le_bytes());
+    });
+    option(out, message.result.as_ref(), |out, (content_type, size)| {
+        text(out, content_type);
+        long(out, *size);
+    });
+    word(out, u32::try_from(message.history.len()).expect("histories are bounded"));
+    for ended in &message.history {
+        attempt(ended, out);
+    }
+}
+
+fn hand_out(out: &mut Vec<u8>, hand_out: HandOut) {
+    word(out, hand_out.epoch);
+    wall(out, hand_out.started);
+    wall(out, hand_out.until);
+    out.push(holder_tag(hand_out.holder));
+    option(out, hand_out.settled, |out, outcome| out.push(outcome_tag(outcome)));
+}
+
+fn attempt(attempt: &Attempt, out: &mut Vec<u8>) {
+    word(out, attempt.delivery);
+    wall(out, attempt.started);
+    long(out, attempt.micros);
+    out.push(outcome_tag(attempt.outcome));
+    option(out, attempt.failure.as_ref(), |out, failure| {
+        text(out, &failure.kind);
+        text(out, &failure.message);
+        option(out, failure.http_status, |out, status| out.extend_from_slice(&status.to_le_bytes()));
+    });
+}
+
+fn content(content: &Content, out: &mut Vec<u8>) {
+    text(out, &content.content_type);
+    word(out, u32::try_from(content.headers.len()).expect("headers are bounded"));
+    for (name, value) in &content.headers {
+        text(out, name);
+        text(out, value);
+    }
+    out.extend_from_slice(&content.body);
+}
+
+fn word(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn long(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn wall(out: &mut Vec<u8>, value: Wall) {
+    out.extend_from_slice(&value.0.to_le_bytes());
+}
+
+fn text(out: &mut Vec<u8>, value: &str) {
+    word(out, u32::try_from(value.len()).expect("texts are bounded"));
+    out.extend_from_slice(value.as_bytes());
+}
+
+fn option<T>(out: &mut Vec<u8>, value: Option<T>, write: impl FnOnce(&mut Vec<u8>, T)) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        write(out, value);
+    }
+}
+
+fn phase_tag(phase: Phase) -> u8 {
+    match phase {
+        Phase::Delayed => 1,
+        Phase::Ready => 2,
+        Phase::Leased => 3,
+        Phase::Backoff => 4,
+        Phase::Succeeded => 5,
+        Phase::Dead => 6,
+        Phase::Expired => 7,
+        Phase::Cancelled => 8,
+    }
+}
+
+fn holder_tag(holder: Holder) -> u8 {
+    match holder {
+        Holder::Worker => 1,
+        Holder::Push => 2,
+    }
+}
+
+fn outcome_tag(outcome: AttemptOutcome) -> u8 {
+    match outcome {
+        AttemptOutcome::Succeeded => 1,
+        AttemptOutcome::Failed => 2,
+        AttemptOutcome::Dead => 3,
+        AttemptOutcome::Released => 4,
+        AttemptOutcome::Throttled => 5,
+        AttemptOutcome::TimedOut => 6,
+        AttemptOutcome::LeaseExpired => 7,
+        AttemptOutcome::Interrupted => 8,
+    }
+}
+
+fn reason_tag(reason: DeadReason) -> u8 {
+    match reason {
+        DeadReason::AttemptsExhausted => 1,
+        DeadReason::DeliveriesExhausted => 2,
+        DeadReason::Rejected => 3,
+        DeadReason::Expired => 4,
+    }
+}

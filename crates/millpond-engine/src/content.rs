@@ -1,0 +1,204 @@
+//! The bytes of messages: where they are, and the recent ones in memory.
+//!
+//! Owns the way from a position in the log to a content. Reading from disk must never happen on the engine
+//! thread.
+
+use crate::codec::decode_content;
+use millpond_core::identity::Seq;
+use millpond_core::message::SharedContent;
+use millpond_journal::{Handle, Position};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Where a message's bytes are.
+#[derive(Debug, Clone)]
+pub enum Stored {
+    /// In memory still.
+    Memory(SharedContent),
+    /// In the log; the reference keeps the segment readable.
+    Disk(DiskContent),
+    /// Nowhere: there are none.
+    Nothing,
+}
+
+impl Stored {
+    /// The bytes; blocks on the disk if they are there. `None` if there are none, or they cannot be read, which
+    /// is logged.
+    pub fn read(&self) -> Option<SharedContent> {
+        match self {
+            Self::Memory(content) => Some(Arc::clone(content)),
+            Self::Disk(disk) => disk.read(),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// A content in the log; keeps its segment readable while it lives.
+#[derive(Clone)]
+pub struct DiskContent {
+    handle: Handle,
+}
+
+impl std::fmt::Debug for DiskContent {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("DiskContent").field(&self.position()).finish()
+    }
+}
+
+impl DiskContent {
+    pub(crate) fn new(handle: Handle) -> Self {
+        Self { handle }
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        self.handle.position()
+    }
+
+    fn read(&self) -> Option<SharedContent> {
+        let bytes = match self.handle.read() {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!(%error, "a message's bytes cannot be read");
+                return None;
+            }
+        };
+        match decode_content(&bytes) {
+            Ok(content) => content.map(Arc::new),
+            Err(error) => {
+                tracing::error!(%error, "a message's bytes cannot be decoded");
+                None
+            }
+        }
+    }
+}
+
+/// Contents kept in memory beyond what is not in the log yet, in bytes: what goes straight through is never
+/// read back from disk.
+const RECENT_BYTES_MAX: u64 = 16 << 20;
+
+/// The contents of messages that were written lately.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    entries: BTreeMap<Seq, Entry>,
+    /// Oldest first; may name messages that are gone.
+    order: VecDeque<Seq>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    content: Option<SharedContent>,
+    /// Full copies on their way to the log: until they are there, memory is the only place.
+    uncommitted: u32,
+}
+
+fn size(content: Option<&SharedContent>) -> u64 {
+    content.map_or(0, |content| content.size_bytes() + 128)
+}
+
+impl Recent {
+    /// A full copy of a message was emitted.
+    pub(crate) fn emitted(&mut self, seq: Seq, content: Option<SharedContent>) {
+        self.bytes += size(content.as_ref());
+        let uncommitted = self.entries.get(&seq).map_or(0, |entry| entry.uncommitted) + 1;
+        if let Some(old) = self.entries.insert(seq, Entry { content, uncommitted }) {
+            self.bytes -= size(old.content.as_ref());
+        }
+        self.order.push_back(seq);
+    }
+
+    /// A full copy of a message is in the log.
+    pub(crate) fn committed(&mut self, seq: Seq) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            entry.uncommitted -= 1;
+            if entry.uncommitted == 0 && entry.content.is_none() {
+                self.entries.remove(&seq);
+            }
+        }
+        self.evict();
+    }
+
+    fn evict(&mut self) {
+        while let Some(&seq) = self.order.front() {
+            let evictable = match self.entries.get(&seq) {
+                None => true,
+                Some(entry) => entry.uncommitted == 0 && self.bytes > RECENT_BYTES_MAX,
+            };
+            if !evictable {
+                break;
+            }
+            self.order.pop_front();
+            if let Some(entry) = self.entries.remove(&seq) {
+                self.bytes -= size(entry.content.as_ref());
+            }
+        }
+        if self.order.len() > 4 * self.entries.len() + 4096 {
+            let entries = &self.entries;
+            self.order.retain(|seq| entries.contains_key(seq));
+        }
+    }
+
+    /// Nothing is needed of a message any more.
+    pub(crate) fn forget(&mut self, seq: Seq) {
+        if let Some(entry) = self.entries.get_mut(&seq) {
+            self.bytes -= size(entry.content.as_ref());
+            entry.content = None;
+            if entry.uncommitted == 0 {
+                self.entries.remove(&seq);
+            }
+        }
+    }
+
+    /// The message's content, or that it has none; `None` if the log must be asked.
+    pub(crate) fn get(&self, seq: Seq) -> Option<Stored> {
+        let entry = self.entries.get(&seq)?;
+        Some(entry.content.clone().map_or(Stored::Nothing, Stored::Memory))
+    }
+
+    /// Whether a full copy is on its way to the log.
+    pub(crate) fn is_underway(&self, seq: Seq) -> bool {
+        self.entries.get(&seq).is_some_and(|entry| entry.uncommitted > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECENT_BYTES_MAX, Recent};
+    use bytes::Bytes;
+    use millpond_core::identity::Seq;
+    use millpond_core::message::Content;
+    use std::sync::Arc;
+
+    fn content(bytes: usize) -> Arc<Content> {
+        Arc::new(Content { body: Bytes::from(vec![0; bytes]), ..Content::default() })
+    }
+
+    #[test]
+    fn what_is_not_in_the_log_is_never_evicted() {
+        let mut recent = Recent::default();
+        for seq in 0..100 {
+            recent.emitted(Seq(seq), Some(content(1 << 20)));
+        }
+        assert!((0..100).all(|seq| recent.get(Seq(seq)).is_some()));
+        for seq in 0..100 {
+            recent.committed(Seq(seq));
+        }
+        assert!(recent.bytes <= RECENT_BYTES_MAX);
+        assert!(recent.get(Seq(0)).is_none() && recent.get(Seq(99)).is_some());
+    }
+
+    #[test]
+    fn memory_stays_bounded_when_messages_go_straight_through() {
+        let mut recent = Recent::default();
+        recent.emitted(Seq(0), Some(content(10)));
+        recent.committed(Seq(0));
+        for seq in 1..100_000 {
+            recent.emitted(Seq(seq), Some(content(10)));
+            recent.committed(Seq(seq));
+            recent.emitted(Seq(seq), None);
+            recent.committed(Seq(seq));
+        }
+        assert_eq!(recent.entries.len(), 1);
+        assert!(recent.order.len() < 10_000, "{}", recent.order.len());
+    }
+}

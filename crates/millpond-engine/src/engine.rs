@@ -1,0 +1,305 @@
+//! Opening and stopping an engine.
+//!
+//! Owns the way from a directory to a running engine, and back. Must never serve before the boot is durable.
+
+use crate::clock::Clock;
+use crate::codec::{DecodeError, decode};
+use crate::handle::{Calls, Handle};
+use crate::inbox::{Event, Inbox};
+use crate::log::{Commit, Log, Outside};
+use crate::machine::{Machine, Output};
+use crate::threads::{EngineThread, LogThread, prepare_segments, read_copies};
+use millpond_core::command::Declared;
+use millpond_core::identity::{Keys, Seq};
+use millpond_core::pond::Pond;
+use millpond_core::time::Now;
+use millpond_journal::{
+    CommitError, LocalStorage, LocalStorageError, Options, Position, RecoveryReport, Storage,
+};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use tokio::sync::{mpsc as async_mpsc, oneshot};
+
+/// The small file that holds the secret behind ids, receipts and tokens.
+const SECRET_FILE: &str = "secret";
+
+/// What an engine is made of.
+#[derive(Debug, Clone)]
+pub struct EngineOptions {
+    /// Where everything durable lies; made if it is not there.
+    pub data_directory: PathBuf,
+    /// Targets and queues of the configuration.
+    pub declared: Declared,
+    /// Size of the log's segments in bytes; see [`Options::segment_bytes`].
+    pub segment_bytes: u32,
+}
+
+impl EngineOptions {
+    /// Options with the default segment size.
+    pub fn new(data_directory: PathBuf, declared: Declared) -> Self {
+        Self { data_directory, declared, segment_bytes: Options::default().segment_bytes }
+    }
+}
+
+/// Why an engine cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Storage(#[from] LocalStorageError),
+    /// The log cannot be used.
+    #[error(transparent)]
+    Journal(#[from] millpond_journal::OpenError),
+    /// The log is whole, but holds a record that this version cannot read.
+    #[error("the journal holds a record at {position:?} that this version cannot read: {source}")]
+    Record {
+        /// Where.
+        position: Position,
+        /// Why.
+        source: DecodeError,
+    },
+    /// A message's queue is not in the log.
+    #[error("the journal lacks the queue of message {0:?}; restore the data directory from a backup")]
+    Orphan(Seq),
+    /// The first record of this boot could not be written.
+    #[error("cannot begin a new boot in the journal: {0}")]
+    Boot(#[source] CommitError),
+    /// The secret is damaged.
+    #[error(
+        "the file `secret` in the data directory does not hold 32 bytes; restore it from a backup: \
+         without it, ids and receipts that were given out mean nothing"
+    )]
+    Secret,
+    /// The operating system gave no randomness, or no thread, or failed a small file.
+    #[error("cannot start the engine: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// A running engine. Stops, without draining, when dropped.
+#[derive(Debug)]
+pub struct Engine {
+    inbox: Inbox,
+    /// Engine, log, and the log's assistants, in the order in which they end.
+    threads: Vec<JoinHandle<()>>,
+    failed: oneshot::Receiver<String>,
+    stop: Arc<AtomicBool>,
+    report: RecoveryReport,
+}
+
+/// Everything restored, nothing running yet.
+#[derive(Debug)]
+pub struct Restored {
+    /// Pond and index.
+    pub machine: Machine,
+    /// The log.
+    pub log: Log,
+    /// The keys of this directory.
+    pub keys: Keys,
+    /// What recovery found.
+    pub report: RecoveryReport,
+    preparer: millpond_journal::Preparer,
+}
+
+/// Restores an engine from `storage` and opens a new boot at `now`, with `randomness` for a new directory's
+/// secrets and the pond's chance. What the simulator starts from too.
+pub fn restore(
+    storage: &Arc<dyn Storage>,
+    declared: Declared,
+    segment_bytes: u32,
+    randomness: &Randomness,
+    now: Now,
+) -> Result<Restored, OpenError> {
+    let mut pond = Pond::new(randomness.seed);
+    let mut undecoded = None;
+    let opened = millpond_journal::open(
+        Arc::clone(storage),
+        Options { segment_bytes },
+        randomness.salt,
+        &mut |replayed| match decode(replayed.payload) {
+            Ok(record) => {
+                pond.restore(record);
+                ControlFlow::Continue(())
+            }
+            Err(source) => {
+                undecoded = Some(OpenError::Record { position: replayed.position, source });
+                ControlFlow::Break(())
+            }
+        },
+    );
+    let opened = match (opened, undecoded) {
+        (_, Some(error)) => return Err(error),
+        (opened, None) => opened?,
+    };
+    // Only now is it sure that this directory is ours, and of our version.
+    let keys = Keys::new(&secret(&**storage, randomness)?);
+    if let Some(seq) = pond.orphans() {
+        return Err(OpenError::Orphan(seq));
+    }
+    pond.open(declared, now);
+    let mut index = opened.index;
+    index.retain(|key| pond.needs(Seq(key)));
+    let preparer = opened.writer.preparer();
+    let mut machine = Machine::new(pond, index, opened.files, u64::from(segment_bytes));
+    let mut log = Log::new(opened.writer);
+    write_boot(&mut machine, &mut log, now)?;
+    Ok(Restored { machine, log, keys, report: opened.report, preparer })
+}
+
+/// Makes the boot durable before anyone is served: two boots of one number could hand out one receipt twice.
+fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<(), OpenError> {
+    machine.opened();
+    let outputs: Vec<Output> = machine.outputs().collect();
+    let (entries, later): (Vec<Output>, Vec<Output>) =
+        outputs.into_iter().partition(|output| matches!(output, Output::Log(_)));
+    let entries = entries
+        .into_iter()
+        .filter_map(|output| match output {
+            Output::Log(entry) => Some(entry),
+            _ => None,
+        })
+        .collect();
+    let mut commits = Commits::default();
+    log.write(entries, &mut commits).map_err(OpenError::Boot)?;
+    for commit in commits.0 {
+        machine.committed(commit, now);
+    }
+    machine.want_again(later);
+    Ok(())
+}
+
+#[derive(Default)]
+struct Commits(Vec<Commit>);
+
+impl Outside for Commits {
+    fn report(&mut self, commit: Commit) {
+        self.0.push(commit);
+    }
+
+    fn wait_for_room(&mut self) -> bool {
+        false
+    }
+}
+
+/// Chance from outside.
+#[derive(Debug, Clone)]
+pub struct Randomness {
+    /// For a new log.
+    pub salt: [u8; 32],
+    /// For a new directory's ids, receipts and tokens.
+    pub secret: [u8; 32],
+    /// For jitter.
+    pub seed: u64,
+}
+
+impl Randomness {
+    /// From the operating system.
+    pub fn from_system() -> std::io::Result<Self> {
+        let mut randomness = Self { salt: [0; 32], secret: [0; 32], seed: 0 };
+        getrandom::fill(&mut randomness.salt)?;
+        getrandom::fill(&mut randomness.secret)?;
+        randomness.seed = getrandom::u64()?;
+        Ok(randomness)
+    }
+}
+
+fn secret(storage: &dyn Storage, randomness: &Randomness) -> Result<[u8; 32], OpenError> {
+    if let Some(bytes) = storage.read_small(SECRET_FILE)? {
+        return bytes.try_into().map_err(|_| OpenError::Secret);
+    }
+    storage.write_small(SECRET_FILE, &randomness.secret)?;
+    Ok(randomness.secret)
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run)
+}
+
+impl Engine {
+    /// Opens the directory, restores what it holds and starts the threads.
+    pub fn open(options: EngineOptions) -> Result<(Self, Handle, Calls), OpenError> {
+        let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(&options.data_directory)?);
+        let clock = Clock::start();
+        let randomness = Randomness::from_system()?;
+        let restored = restore(&storage, options.declared, options.segment_bytes, &randomness, clock.now())?;
+        Ok(Self::start(restored, clock)?)
+    }
+
+    fn start(restored: Restored, clock: Clock) -> std::io::Result<(Self, Handle, Calls)> {
+        let Restored { machine, log, keys, report, preparer } = restored;
+        let inbox = Inbox::new();
+        let content_bytes_max = log.content_bytes_max();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (to_log, log_entries) = mpsc::channel();
+        let (to_preparer, wanted) = mpsc::channel();
+        let (to_reader, jobs) = mpsc::channel();
+        let (to_calls, calls) = async_mpsc::unbounded_channel();
+        let (to_failed, failed) = oneshot::channel();
+        let back = to_log.clone();
+        let preparing = Arc::clone(&stop);
+        let segments =
+            spawn("millpond-segments", move || prepare_segments(&preparer, &wanted, &back, &preparing))?;
+        let reader_inbox = inbox.clone();
+        let reader = spawn("millpond-reader", move || read_copies(&jobs, &reader_inbox))?;
+        let log_thread = LogThread {
+            log,
+            entries: log_entries,
+            inbox: inbox.clone(),
+            preparer: to_preparer,
+            stop: Arc::clone(&stop),
+        };
+        let log = spawn("millpond-log", move || log_thread.run())?;
+        let engine_thread = EngineThread {
+            machine,
+            inbox: inbox.clone(),
+            clock,
+            log: to_log,
+            reader: to_reader,
+            calls: to_calls,
+            failed: Some(to_failed),
+        };
+        let engine = spawn("millpond-engine", move || engine_thread.run())?;
+        let handle = Handle::new(inbox.clone(), keys, content_bytes_max);
+        let calls = Calls::new(calls, handle.clone());
+        let engine = Self { inbox, threads: vec![engine, log, segments, reader], failed, stop, report };
+        Ok((engine, handle, calls))
+    }
+
+    /// What recovery found at the start.
+    pub fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// Resolves when the engine has stopped by itself, with the reason: the process must end.
+    pub async fn failure(&mut self) -> String {
+        (&mut self.failed).await.unwrap_or_else(|_| {
+            "the engine thread has panicked; the log holds what was acknowledged".to_owned()
+        })
+    }
+
+    /// Stops: everything emitted becomes durable, then the threads end. Blocks until they have.
+    pub fn stop(mut self) {
+        self.stop_and_join();
+    }
+
+    fn stop_and_join(&mut self) {
+        self.inbox.push(Event::Stop);
+        for (place, thread) in self.threads.drain(..).enumerate() {
+            // A panic in there has been reported by the runtime.
+            let _ = thread.join();
+            if place == 0 {
+                // The engine thread ends once everything is durable: from here on nothing waits for room.
+                self.stop.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop_and_join();
+    }
+}

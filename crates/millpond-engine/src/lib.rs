@@ -1,0 +1,17 @@
+//! Core and journal on threads: what a program embeds.
+//!
+//! Owns the threads, the encoding of records and the asynchronous handle. Must never speak HTTP.
+
+pub mod clock;
+pub mod codec;
+pub mod content;
+pub mod engine;
+pub mod handle;
+mod inbox;
+pub mod log;
+pub mod machine;
+pub mod stats;
+mod threads;
+
+pub use engine::{Engine, EngineOptions, OpenError};
+pub use handle::{CallError, Calls, Delivery, Handle};

@@ -1,0 +1,211 @@
+//! The log's side of the engine: entries in, commits out.
+//!
+//! Owns the grouping of entries into commits. Runs on the log thread, or in the simulator. Must never retry a
+//! failed write or sync.
+
+use crate::codec::encode;
+use millpond_core::command::OpNumber;
+use millpond_core::identity::Seq;
+use millpond_core::record::Record;
+use millpond_journal::{CommitError, Position, Prepared, Writer};
+
+/// One thing for the log to do. Order matters.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every entry is the large one")]
+pub enum Entry {
+    /// Append a record.
+    Append {
+        /// Its number.
+        op: OpNumber,
+        /// The record.
+        record: Record,
+        /// Whether somebody waits for its durability.
+        sync: bool,
+    },
+    /// Delete the oldest segment; everything appended before is synced first.
+    Delete(u32),
+}
+
+/// What a commit has done.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// Where the full copies of messages went, in order.
+    pub placed: Vec<(Seq, Position)>,
+    /// The last record that is written.
+    pub written: OpNumber,
+    /// The last record that is durable, if that is all that is written.
+    pub durable: Option<OpNumber>,
+    /// The segment in which the log ends.
+    pub end_segment: u32,
+    /// Bytes that can be written without another segment.
+    pub remaining_bytes: u64,
+    /// The disk has no room for another segment.
+    pub full: bool,
+    /// Records in this group.
+    pub records: usize,
+}
+
+/// What surrounds the log.
+pub trait Outside {
+    /// A group is written.
+    fn report(&mut self, commit: Commit);
+
+    /// The disk has no room for what is pending. Returns whether to try again, after a pause; `false` gives up
+    /// and stops the log.
+    fn wait_for_room(&mut self) -> bool;
+}
+
+/// The writer with what it must remember between groups.
+#[derive(Debug)]
+pub struct Log {
+    writer: Writer,
+    written: OpNumber,
+    full: bool,
+    /// The log says itself how far it is synced.
+    marked: bool,
+}
+
+impl Log {
+    /// A log that goes on behind `writer`'s end.
+    pub fn new(writer: Writer) -> Self {
+        Self { writer, written: OpNumber(0), full: false, marked: false }
+    }
+
+    /// The segment to prepare in the background, if one is wanted.
+    pub fn wants_next(&self) -> Option<u32> {
+        self.writer.wants_next()
+    }
+
+    /// The largest content that surely fits into a group, its message's record included.
+    pub fn content_bytes_max(&self) -> u64 {
+        self.writer.group_bytes_max() / 2
+    }
+
+    /// Whether nothing is left to sync or to say: the log may sleep.
+    pub fn is_settled(&self) -> bool {
+        self.writer.synced() == self.writer.end() && self.marked
+    }
+
+    /// Takes a prepared segment, or the news that there is no room for one.
+    pub fn prepared(&mut self, prepared: Option<Prepared>) {
+        self.full = prepared.is_none();
+        if let Some(prepared) = prepared {
+            self.writer.install(prepared);
+        }
+    }
+
+    /// Writes entries as one group, or as few as they fit into: one write each, and one sync for the last if
+    /// anyone waits for it.
+    pub fn write(&mut self, entries: Vec<Entry>, outside: &mut dyn Outside) -> Result<(), CommitError> {
+        self.marked = false;
+        let mut group = Group::default();
+        for entry in entries {
+            match entry {
+                Entry::Append { op, record, sync } => {
+                    let bytes = record_bytes(&record);
+                    if self.writer.pending_records() > 0
+                        && self.writer.pending_bytes() + bytes > self.writer.group_bytes_max() / 2
+                    {
+                        self.commit(&mut group, outside)?;
+                    }
+                    let anchor = record.anchors();
+                    let key = anchor.map(|seq| seq.0);
+                    self.writer.push(key, anchor.is_some(), |out| encode(&record, out));
+                    group.anchors.push(anchor);
+                    group.last = op;
+                    group.sync |= sync;
+                }
+                Entry::Delete(segment) => {
+                    self.commit(&mut group, outside)?;
+                    self.until_room(outside, |writer| writer.delete(segment))?;
+                    self.report_idle(outside);
+                }
+            }
+        }
+        self.commit(&mut group, outside)
+    }
+
+    /// Does what may find the disk full as often as it takes: nothing is lost meanwhile.
+    fn until_room<T>(
+        &mut self,
+        outside: &mut dyn Outside,
+        mut attempt: impl FnMut(&mut Writer) -> Result<T, CommitError>,
+    ) -> Result<T, CommitError> {
+        loop {
+            match attempt(&mut self.writer) {
+                Err(CommitError::Full) => {
+                    self.full = true;
+                    outside.report(self.state(Vec::new(), None, 0));
+                    if !outside.wait_for_room() {
+                        return Err(CommitError::Full);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn commit(&mut self, group: &mut Group, outside: &mut dyn Outside) -> Result<(), CommitError> {
+        if group.anchors.is_empty() {
+            return Ok(());
+        }
+        let group = std::mem::take(group);
+        let committed = self.until_room(outside, |writer| writer.commit(group.sync))?;
+        self.written = group.last;
+        let placed = group
+            .anchors
+            .iter()
+            .zip(&committed.placed)
+            .filter_map(|(anchor, position)| anchor.map(|seq| (seq, *position)))
+            .collect();
+        let durable = committed.durable.then_some(self.written);
+        outside.report(self.state(placed, durable, group.anchors.len()));
+        Ok(())
+    }
+
+    fn state(&self, placed: Vec<(Seq, Position)>, durable: Option<OpNumber>, records: usize) -> Commit {
+        Commit {
+            placed,
+            written: self.written,
+            durable,
+            end_segment: self.writer.end().segment,
+            remaining_bytes: self.writer.remaining_bytes(),
+            full: self.full,
+            records,
+        }
+    }
+
+    /// Nobody has written for a while: makes durable what nobody waited for, and leaves the proof behind.
+    pub fn idle(&mut self, outside: &mut dyn Outside) -> Result<(), CommitError> {
+        self.writer.sync()?;
+        self.writer.mark_synced_if_needed()?;
+        self.marked = true;
+        self.report_idle(outside);
+        Ok(())
+    }
+
+    /// Reports how things stand, without a group.
+    pub fn report_idle(&mut self, outside: &mut dyn Outside) {
+        let all_synced = self.writer.synced() == self.writer.end();
+        let durable = all_synced.then_some(self.written);
+        outside.report(self.state(Vec::new(), durable, 0));
+    }
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    anchors: Vec<Option<Seq>>,
+    last: OpNumber,
+    sync: bool,
+}
+
+/// About how many bytes a record takes.
+fn record_bytes(record: &Record) -> u64 {
+    match record {
+        Record::Message { content, message } => {
+            let history = message.history.len() as u64 * 1200;
+            content.as_ref().map_or(0, |content| content.size_bytes()) + history + 512
+        }
+        _ => 16 << 10,
+    }
+}

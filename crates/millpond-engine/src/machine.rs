@@ -1,0 +1,265 @@
+//! The engine without threads: the pond, the index of the log, and what keeps the log short.
+//!
+//! Owns the order between records, copies and deletions. Production runs it on the engine thread, the simulator
+//! on virtual time. Must never wait for the disk.
+
+use crate::content::{DiskContent, Recent, Stored};
+use crate::handle::Answer;
+use crate::log::{Commit, Entry};
+use millpond_core::command::{Effect, Input, Leased, OpNumber, Reply, RequestId, StorageState, TargetNumber};
+use millpond_core::identity::Seq;
+use millpond_core::message::SharedContent;
+use millpond_core::pond::Pond;
+use millpond_core::record::Record;
+use millpond_core::time::{Mono, Now};
+use millpond_journal::{Files, Index, Position, Reclaim};
+use std::collections::VecDeque;
+
+/// Something the machine wants done, in this order.
+#[derive(Debug)]
+pub enum Output {
+    /// Give this to the log.
+    Log(Entry),
+    /// Answer a command.
+    Reply(RequestId, Answer),
+    /// Call a target.
+    Dispatch(TargetNumber, Leased, Stored),
+    /// Read these from the disk, then call [`Machine::copied`].
+    ReadToCopy(Vec<(Seq, Stored)>),
+}
+
+/// Pond, index and recent contents.
+#[derive(Debug)]
+pub struct Machine {
+    pond: Pond,
+    index: Index,
+    files: Files,
+    recent: Recent,
+    /// Sizes of the entries that the log has not committed yet, with their numbers.
+    underway: VecDeque<(OpNumber, u64)>,
+    underway_bytes: u64,
+    /// Copies are being read or written; the next ones come after them.
+    copying: Option<Copying>,
+    room: Room,
+    storage: StorageState,
+    outputs: Vec<Output>,
+}
+
+#[derive(Debug)]
+enum Copying {
+    Reading(Vec<(Seq, Position)>),
+    /// Emitted up to this record.
+    Writing(OpNumber),
+}
+
+/// What the log says of its room.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    remaining_bytes: u64,
+    full: bool,
+    segment_bytes: u64,
+}
+
+impl Machine {
+    /// A machine from a restored and opened pond and the log's own knowledge.
+    pub fn new(pond: Pond, index: Index, files: Files, segment_bytes: u64) -> Self {
+        Self {
+            pond,
+            index,
+            files,
+            recent: Recent::default(),
+            underway: VecDeque::new(),
+            underway_bytes: 0,
+            copying: None,
+            room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
+            storage: StorageState::Roomy,
+            outputs: Vec::new(),
+        }
+    }
+
+    /// The state machine.
+    pub fn pond(&self) -> &Pond {
+        &self.pond
+    }
+
+    /// When [`Input::Tick`] is due at the latest.
+    pub fn next_wakeup(&self) -> Option<Mono> {
+        self.pond.next_wakeup()
+    }
+
+    /// Bytes of live records, and of all segments.
+    pub fn log_bytes(&self) -> (u64, u64) {
+        (self.index.live_bytes(), self.index.total_bytes())
+    }
+
+    /// What is wanted since the last call, in order.
+    pub fn outputs(&mut self) -> std::vec::Drain<'_, Output> {
+        self.outputs.drain(..)
+    }
+
+    /// Puts back outputs that were taken too early, before those that came since.
+    pub fn want_again(&mut self, outputs: Vec<Output>) {
+        self.outputs.splice(0..0, outputs);
+    }
+
+    /// Handles one input.
+    pub fn handle(&mut self, input: Input, now: Now) {
+        self.pond.handle(input, now);
+        self.take_effects();
+        self.judge_room(now);
+    }
+
+    /// Takes the effects of [`Pond::open`].
+    pub fn opened(&mut self) {
+        self.take_effects();
+    }
+
+    fn take_effects(&mut self) {
+        let effects: Vec<Effect> = self.pond.effects().collect();
+        for effect in effects {
+            match effect {
+                Effect::Append { op, record, sync } => self.append(op, record, sync),
+                Effect::Reply { request, reply } => {
+                    let contents = match &reply {
+                        Reply::Leased(Ok(leased)) => {
+                            leased.iter().map(|leased| self.locate(leased.receipt.seq)).collect()
+                        }
+                        _ => Vec::new(),
+                    };
+                    self.outputs.push(Output::Reply(request, Answer { reply, contents }));
+                }
+                Effect::Dispatch { target, leased } => {
+                    let stored = self.locate(leased.receipt.seq);
+                    self.outputs.push(Output::Dispatch(target, leased, stored));
+                }
+                Effect::Forget(seq) => {
+                    self.recent.forget(seq);
+                    self.index.forget(seq.0);
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, op: OpNumber, record: Record, sync: bool) {
+        let mut bytes = RECORD_BYTES;
+        if let Record::Message { message, content } = &record {
+            bytes += content.as_ref().map_or(0, |content| content.size_bytes());
+            self.recent.emitted(message.seq, content.clone());
+        }
+        self.underway.push_back((op, bytes));
+        self.underway_bytes += bytes;
+        self.outputs.push(Output::Log(Entry::Append { op, record, sync }));
+    }
+
+    /// Where the bytes of a message are.
+    pub fn locate(&self, seq: Seq) -> Stored {
+        if let Some(stored) = self.recent.get(seq) {
+            return stored;
+        }
+        let Some(position) = self.index.get(seq.0) else { return Stored::Nothing };
+        match self.files.handle(position) {
+            Ok(handle) => Stored::Disk(DiskContent::new(handle)),
+            Err(error) => {
+                tracing::error!(%error, "a message's bytes cannot be found");
+                Stored::Nothing
+            }
+        }
+    }
+
+    /// The log has written something.
+    ///
+    /// # Panics
+    /// If commits are not reported in the order of the log.
+    pub fn committed(&mut self, commit: Commit, now: Now) {
+        for (seq, position) in commit.placed {
+            self.recent.committed(seq);
+            // What was forgotten in the meantime needs no place.
+            if self.pond.needs(seq) {
+                self.index.placed(seq.0, position);
+            }
+        }
+        self.index.wrote(commit.end_segment);
+        while self.underway.front().is_some_and(|(op, _)| *op <= commit.written) {
+            let (_, bytes) = self.underway.pop_front().expect("just seen");
+            self.underway_bytes -= bytes;
+        }
+        self.room = Room { remaining_bytes: commit.remaining_bytes, full: commit.full, ..self.room };
+        if matches!(self.copying, Some(Copying::Writing(op)) if op <= commit.written) {
+            self.copying = None;
+        }
+        if let Some(op) = commit.durable {
+            self.handle(Input::Durable(op), now);
+        } else {
+            self.judge_room(now);
+        }
+        self.reclaim(now);
+    }
+
+    /// Tells the pond when the log's room changes class. Nothing is refused while another segment can be made.
+    fn judge_room(&mut self, now: Now) {
+        let left = self.room.remaining_bytes.saturating_sub(self.underway_bytes);
+        let state = if !self.room.full || left >= self.room.segment_bytes / 4 {
+            StorageState::Roomy
+        } else if left >= self.room.segment_bytes / 16 {
+            StorageState::NoEnqueue
+        } else {
+            StorageState::SettleOnly
+        };
+        if state != self.storage {
+            self.storage = state;
+            self.pond.handle(Input::Storage(state), now);
+            self.take_effects();
+        }
+    }
+
+    /// Takes the next steps that keep the log within its bound.
+    fn reclaim(&mut self, now: Now) {
+        while self.copying.is_none() {
+            match self.index.next_reclaim() {
+                Reclaim::Nothing => return,
+                Reclaim::Delete(segment) => {
+                    self.pond.handle(Input::CopyBasics, now);
+                    self.take_effects();
+                    self.outputs.push(Output::Log(Entry::Delete(segment)));
+                }
+                // Copies need room; without it, only what frees room by itself may go.
+                Reclaim::Copy(_) if self.storage != StorageState::Roomy => return,
+                Reclaim::Copy(keys) => self.start_copying(&keys),
+            }
+        }
+    }
+
+    fn start_copying(&mut self, keys: &[u64]) {
+        let positions: Vec<(Seq, Position)> =
+            keys.iter().filter_map(|&key| Some((Seq(key), self.index.get(key)?))).collect();
+        let contents = positions
+            .iter()
+            .map(|&(seq, position)| {
+                let stored = self.files.handle(position).map(|handle| Stored::Disk(DiskContent::new(handle)));
+                (seq, stored.unwrap_or(Stored::Nothing))
+            })
+            .collect();
+        self.copying = Some(Copying::Reading(positions));
+        self.outputs.push(Output::ReadToCopy(contents));
+    }
+
+    /// What [`Output::ReadToCopy`] asked for has been read. A message that got a newer copy in the meantime is
+    /// left out: its old bytes may not be its bytes any more.
+    pub fn copied(&mut self, contents: Vec<(Seq, Option<SharedContent>)>, now: Now) {
+        let Some(Copying::Reading(positions)) = self.copying.take() else { return };
+        let current = contents
+            .into_iter()
+            .zip(positions)
+            .filter(|&((seq, _), (_, position))| {
+                self.index.get(seq.0) == Some(position) && !self.recent.is_underway(seq)
+            })
+            .map(|(copy, _)| copy)
+            .collect();
+        self.handle(Input::Copy(current), now);
+        let last = self.underway.back().map(|&(op, _)| op);
+        self.copying = last.map(Copying::Writing);
+    }
+}
+
+/// What a record without content takes in the log, roughly.
+const RECORD_BYTES: u64 = 300;

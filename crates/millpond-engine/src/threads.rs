@@ -1,0 +1,351 @@
+//! The engine thread, the log thread and their two assistants.
+//!
+//! Owns who runs where: the engine thread owns the machine and never waits for the disk; the log thread owns the
+//! log; one assistant makes segments ahead, one reads what is copied. Must never hold a queue rule.
+
+use crate::clock::Clock;
+use crate::content::Stored;
+use crate::handle::Answer;
+use crate::inbox::{Event, Inbox};
+use crate::log::{Commit, Entry, Log, Outside};
+use crate::machine::{Machine, Output};
+use millpond_core::command::{Input, Leased, OpNumber, Reply, RequestId, TargetNumber};
+use millpond_core::identity::Seq;
+use millpond_journal::{PrepareError, Prepared, Preparer};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc as async_mpsc, oneshot};
+
+/// How long after the last group the log says how far it is synced.
+const IDLE_AFTER: Duration = Duration::from_millis(40);
+/// How often a full disk is tried again.
+const FULL_RETRY: Duration = Duration::from_millis(250);
+/// The engine looks at the clock at least this often.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// What the log thread is told.
+pub(crate) enum ToLog {
+    Entries(Vec<Entry>),
+    Prepared(Result<Prepared, PrepareError>),
+    Stop,
+}
+
+/// A group of hand-outs whose bytes shall be read.
+pub(crate) type ReadJob = Vec<(Seq, Stored)>;
+
+/// What the engine thread works with.
+pub(crate) struct EngineThread {
+    pub(crate) machine: Machine,
+    pub(crate) inbox: Inbox,
+    pub(crate) clock: Clock,
+    pub(crate) log: Sender<ToLog>,
+    pub(crate) reader: Sender<ReadJob>,
+    pub(crate) calls: async_mpsc::UnboundedSender<(TargetNumber, Leased, Stored)>,
+    /// Told why, if the engine stops by itself.
+    pub(crate) failed: Option<oneshot::Sender<String>>,
+}
+
+/// Closes the inbox however the engine thread ends, so that nobody waits for an answer that cannot come.
+struct CloseOnDrop(Inbox);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl EngineThread {
+    /// Runs until told to stop, or the log fails.
+    pub(crate) fn run(mut self) {
+        let _close = CloseOnDrop(self.inbox.clone());
+        let mut asked: HashMap<RequestId, oneshot::Sender<Answer>> = HashMap::new();
+        let mut events = Vec::new();
+        let mut emitted = OpNumber(0);
+        let mut durable = OpNumber(0);
+        let mut stopping = false;
+        loop {
+            self.flush(&mut asked, &mut emitted);
+            if stopping && durable >= emitted {
+                break;
+            }
+            let timeout = self.timeout();
+            self.inbox.take(&mut events, timeout);
+            let now = self.clock.now();
+            if events.is_empty() {
+                self.machine.handle(Input::Tick, now);
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Ask { request, command, answer } => {
+                        asked.insert(request, answer);
+                        self.machine.handle(Input::Command { request, command }, now);
+                    }
+                    Event::Input(input) => {
+                        if let Input::Abandon(request) = &input {
+                            asked.remove(request);
+                        }
+                        self.machine.handle(input, now);
+                    }
+                    Event::Locate { seq, answer } => {
+                        // An asker that has left needs no answer.
+                        let _ = answer.send(self.machine.locate(seq));
+                    }
+                    Event::Committed(commit) => {
+                        durable = durable.max(commit.durable.unwrap_or_default());
+                        self.machine.committed(commit, now);
+                        self.note_bytes();
+                    }
+                    Event::Copied(contents) => self.machine.copied(contents, now),
+                    Event::LogFailed(reason) => {
+                        if let Some(failed) = self.failed.take() {
+                            let _ = failed.send(reason);
+                        }
+                        return;
+                    }
+                    Event::Stop => stopping = true,
+                }
+            }
+        }
+        let _ = self.log.send(ToLog::Stop);
+    }
+
+    fn timeout(&self) -> Duration {
+        let Some(at) = self.machine.next_wakeup() else { return SLEEP_MAX };
+        at.since(self.clock.now().mono).min(SLEEP_MAX)
+    }
+
+    fn note_bytes(&self) {
+        let (live, total) = self.machine.log_bytes();
+        let mut journal = self.inbox.journal();
+        journal.live_bytes = live;
+        journal.disk_bytes = total;
+    }
+
+    /// Hands out everything the machine wants done. Hand-outs that reach nobody are taken back at once.
+    fn flush(&mut self, asked: &mut HashMap<RequestId, oneshot::Sender<Answer>>, emitted: &mut OpNumber) {
+        let mut entries = Vec::new();
+        loop {
+            let outputs: Vec<Output> = self.machine.outputs().collect();
+            if outputs.is_empty() {
+                break;
+            }
+            let mut taken_back = Vec::new();
+            for output in outputs {
+                match output {
+                    Output::Log(entry) => {
+                        if let Entry::Append { op, .. } = &entry {
+                            *emitted = *op;
+                        }
+                        entries.push(entry);
+                    }
+                    Output::Reply(request, answer) => {
+                        let Some(sender) = asked.remove(&request) else {
+                            taken_back.extend(hand_outs(answer));
+                            continue;
+                        };
+                        if let Err(answer) = sender.send(answer) {
+                            taken_back.extend(hand_outs(answer));
+                        }
+                    }
+                    Output::Dispatch(target, leased, stored) => {
+                        // Without a driver nobody calls: the lease runs out.
+                        let _ = self.calls.send((target, leased, stored));
+                    }
+                    Output::ReadToCopy(job) => {
+                        let _ = self.reader.send(job);
+                    }
+                }
+            }
+            let now = self.clock.now();
+            for leased in taken_back {
+                self.machine.handle(Input::Undelivered(leased.receipt), now);
+            }
+        }
+        if !entries.is_empty() {
+            // A log that has failed says so through the inbox.
+            let _ = self.log.send(ToLog::Entries(entries));
+        }
+    }
+}
+
+/// The hand-outs in an answer.
+pub(crate) fn hand_outs(answer: Answer) -> Vec<Leased> {
+    match answer.reply {
+        Reply::Leased(Ok(leased)) => leased,
+        _ => Vec::new(),
+    }
+}
+
+/// What the log thread works with.
+pub(crate) struct LogThread {
+    pub(crate) log: Log,
+    pub(crate) entries: Receiver<ToLog>,
+    pub(crate) inbox: Inbox,
+    pub(crate) preparer: Sender<u32>,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// Reports commits to the engine.
+struct Reporter<'thread> {
+    inbox: &'thread Inbox,
+    stop: &'thread AtomicBool,
+    started: Instant,
+    warned: bool,
+}
+
+impl<'thread> Reporter<'thread> {
+    fn new(inbox: &'thread Inbox, stop: &'thread AtomicBool) -> Self {
+        Self { inbox, stop, started: Instant::now(), warned: false }
+    }
+}
+
+impl Outside for Reporter<'_> {
+    fn report(&mut self, commit: Commit) {
+        if commit.records > 0 {
+            let mut journal = self.inbox.journal();
+            journal.commit.observe(self.started.elapsed());
+            journal.groups += 1;
+            journal.records += commit.records as u64;
+        }
+        self.started = Instant::now();
+        self.inbox.push(Event::Committed(commit));
+    }
+
+    fn wait_for_room(&mut self) -> bool {
+        if !self.warned {
+            tracing::error!("the disk is full: what is pending waits for room");
+            self.warned = true;
+        }
+        std::thread::sleep(FULL_RETRY);
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl LogThread {
+    /// Runs until told to stop, or a write or sync fails.
+    pub(crate) fn run(mut self) {
+        let mut asked_for = None;
+        loop {
+            let wanted = self.log.wants_next();
+            if wanted.is_some() && wanted != asked_for {
+                asked_for = wanted;
+                let _ = wanted.map(|number| self.preparer.send(number));
+            }
+            let result = match self.next() {
+                Next::Entries(entries) => self.write(entries),
+                Next::Idle => self.idle(),
+                Next::Continue => Ok(()),
+                Next::Stop => {
+                    let _ = self.idle();
+                    return;
+                }
+            };
+            if let Err(error) = result {
+                // Nothing is retried: what the disk holds now is known only after a restart.
+                tracing::error!(%error, "the journal failed; the process must stop");
+                self.inbox.push(Event::LogFailed(error.to_string()));
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self) -> Next {
+        let first = match self.entries.recv_timeout(IDLE_AFTER) {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Timeout) if self.log.is_settled() => match self.entries.recv() {
+                Ok(first) => first,
+                Err(_) => return Next::Stop,
+            },
+            Err(RecvTimeoutError::Timeout) => return Next::Idle,
+            Err(RecvTimeoutError::Disconnected) => return Next::Stop,
+        };
+        match first {
+            ToLog::Entries(mut entries) => {
+                // Whatever came while the last group was being written goes into this one.
+                while let Ok(more) = self.entries.try_recv() {
+                    match more {
+                        ToLog::Entries(more) => entries.extend(more),
+                        ToLog::Prepared(prepared) => self.prepared(prepared),
+                        ToLog::Stop => {
+                            if let Err(error) = self.write(entries) {
+                                tracing::error!(%error, "the journal failed while stopping");
+                            }
+                            return Next::Stop;
+                        }
+                    }
+                }
+                Next::Entries(entries)
+            }
+            ToLog::Prepared(prepared) => {
+                self.prepared(prepared);
+                Next::Continue
+            }
+            ToLog::Stop => Next::Stop,
+        }
+    }
+
+    fn prepared(&mut self, prepared: Result<Prepared, PrepareError>) {
+        let full = matches!(prepared, Err(PrepareError::Full { .. }));
+        if let Err(error) = &prepared
+            && !full
+        {
+            tracing::error!(%error, "the next segment cannot be prepared");
+        }
+        self.log.prepared(prepared.ok());
+        self.log.report_idle(&mut Reporter::new(&self.inbox, &self.stop));
+    }
+
+    fn write(&mut self, entries: Vec<Entry>) -> Result<(), millpond_journal::CommitError> {
+        self.log.write(entries, &mut Reporter::new(&self.inbox, &self.stop))
+    }
+
+    fn idle(&mut self) -> Result<(), millpond_journal::CommitError> {
+        self.log.idle(&mut Reporter::new(&self.inbox, &self.stop))
+    }
+}
+
+enum Next {
+    Entries(Vec<Entry>),
+    Idle,
+    Continue,
+    Stop,
+}
+
+/// Makes segments ahead, and goes on trying while the disk is full.
+pub(crate) fn prepare_segments(
+    preparer: &Preparer,
+    wanted: &Receiver<u32>,
+    log: &Sender<ToLog>,
+    stop: &AtomicBool,
+) {
+    while let Ok(number) = wanted.recv() {
+        let mut told = false;
+        loop {
+            let segment = preparer.prepare(number);
+            let full = matches!(segment, Err(PrepareError::Full { .. }));
+            // Told once: the engine refuses new work until the news is good.
+            if !(full && told) && log.send(ToLog::Prepared(segment)).is_err() {
+                return;
+            }
+            if !full {
+                break;
+            }
+            told = true;
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(FULL_RETRY);
+        }
+    }
+}
+
+/// Reads what is to be copied.
+pub(crate) fn read_copies(jobs: &Receiver<ReadJob>, inbox: &Inbox) {
+    while let Ok(job) = jobs.recv() {
+        let contents = job.into_iter().map(|(seq, stored)| (seq, stored.read())).collect();
+        inbox.push(Event::Copied(contents));
+    }
+}

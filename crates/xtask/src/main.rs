@@ -1,0 +1,52 @@
+//! `cargo xtask <chore>`: the checks of this repository that no published tool makes.
+//!
+//! Owns the choice of the chore and the exit code. Must never change a file: it reports, people decide.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool for developers")]
+
+mod deps;
+mod tidy;
+
+use anyhow::{Context as _, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <deps|tidy>
+  deps   the crates depend on each other only in the directions of the design
+  tidy   sizes of files and functions, file headers, markers and machine paths";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(findings) if findings.is_empty() => {
+            println!("{}: ok", arguments.join(" "));
+            ExitCode::SUCCESS
+        }
+        Ok(findings) => {
+            for finding in &findings {
+                eprintln!("{finding}");
+            }
+            eprintln!("{}: {} to put right", arguments.join(" "), findings.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<Vec<String>> {
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["deps"] => deps::check(&repository()?),
+        ["tidy"] => tidy::check(&repository()?),
+        _ => bail!(USAGE),
+    }
+}
+
+/// The root of the repository: two levels above this crate, wherever the command was called.
+fn repository() -> Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.join("../..");
+    root.canonicalize()
+        .with_context(|| format!("{} does not exist any more: build xtask again", root.display()))
+}
