@@ -269,7 +269,7 @@ pub struct Message {
     pub attempts: u32,
     /// Hand-outs since acceptance or replay.
     pub deliveries: u32,
-    /// Hand-outs before the last replay; receipts count on from here.
+    /// Hand-outs before the last replay, and those that reached nobody; receipts count on from here.
     pub deliveries_before: u32,
     /// The latest hand-out.
     pub hand_out: Option<HandOut>,
@@ -287,6 +287,13 @@ pub struct Message {
     pub history: Vec<Attempt>,
 }
 
+impl Attempt {
+    /// When it ended.
+    pub fn ended(&self) -> Wall {
+        Wall(self.started.0.saturating_add_unsigned(self.micros))
+    }
+}
+
 impl Message {
     /// Most ended hand-outs remembered per message.
     pub const HISTORY_MAX: usize = 50;
@@ -299,8 +306,7 @@ impl Message {
     /// The latest failure, with when its attempt ended.
     pub fn last_failure(&self) -> Option<(&Failure, Wall)> {
         self.history.iter().rev().find_map(|attempt| {
-            let ended = Wall(attempt.started.0.saturating_add_unsigned(attempt.micros));
-            attempt.failure.as_ref().map(|failure| (failure, ended))
+            attempt.failure.as_ref().map(|failure| (failure, attempt.ended()))
         })
     }
 }

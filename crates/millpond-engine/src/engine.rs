@@ -184,6 +184,13 @@ impl Outside for Commits {
     }
 }
 
+impl Restored {
+    /// Makes segments ahead for this log.
+    pub fn preparer(&self) -> millpond_journal::Preparer {
+        self.preparer.clone()
+    }
+}
+
 /// Chance from outside.
 #[derive(Debug, Clone)]
 pub struct Randomness {

@@ -31,14 +31,19 @@ impl Pond {
                 Ok(accepted) => {
                     durable_with = durable_with.max(self.slot(accepted.seq).op);
                 }
-                Err(error) => self.count_refusal(number, error),
+                Err(error) => self.count_refusal(number, error, now),
             }
             results.push(result);
         }
         self.reply_when_durable(durable_with, request, Reply::Enqueued(Ok(results)), now);
     }
 
-    fn count_refusal(&mut self, number: QueueNumber, error: &EnqueueError) {
+    fn count_refusal(&mut self, number: QueueNumber, error: &EnqueueError, now: Now) {
+        if matches!(error, EnqueueError::QueueFull { .. } | EnqueueError::WaitTooLong { .. }) {
+            // What a bound refused was offered all the same: without it, a queue at its bound would never look
+            // overloaded.
+            self.count_arrival(number, now);
+        }
         let totals = &mut self.queue_mut(number).totals;
         match error {
             EnqueueError::QueueFull { .. } => totals.refused_full += 1,
@@ -182,6 +187,7 @@ impl Pond {
         self.insert(message, due_since, now.mono.plus(ttl));
         let op = self.emit_about(seq, record);
         self.when_durable(op, Gated::Show(seq), now);
+        self.queue_mut(number).totals.accepted += 1;
         self.count_arrival(number, now);
         Accepted {
             seq,
@@ -214,7 +220,6 @@ impl Pond {
     fn count_arrival(&mut self, number: QueueNumber, now: Now) {
         let exceeded = {
             let queue = self.queue_mut(number);
-            queue.totals.accepted += 1;
             queue.arrivals.count(1.0, now.mono);
             queue.arrivals.per_second(now.mono)
         };

@@ -28,10 +28,10 @@ impl Pond {
         if self.draining || wish.max == 0 {
             return self.reply(request, Reply::Leased(Ok(Vec::new())));
         }
-        if self.waiting.len() >= WAITING_MAX {
+        let wait = wish.wait.min(WAIT_MAX);
+        if !wait.is_zero() && self.waiting.len() >= WAITING_MAX {
             return self.reply(request, Reply::Leased(Err(QueueError::TooManyWaiting)));
         }
-        let wait = wish.wait.min(WAIT_MAX);
         self.start_waiting(request, WaitingFor::Messages(number), now.mono.plus(wait));
         let queue = self.queue_mut(number);
         let lease = wish.lease.unwrap_or(queue.settings.lease).min(LEASE_TOTAL_MAX);
@@ -58,7 +58,10 @@ impl Pond {
     }
 
     fn may_hand_out(&self, number: QueueNumber) -> bool {
-        self.queue_ref(number).may_hand_out() && !self.draining && self.storage != StorageState::SettleOnly
+        let queue = self.queue_ref(number);
+        let targets = || queue.target.map(|index| self.targets[index].settings.concurrency);
+        let cap = queue.settings.concurrency.or_else(targets);
+        queue.may_hand_out(cap) && !self.draining && self.storage != StorageState::SettleOnly
     }
 
     /// The next message of a queue, unless the queue may hand out nothing now.
@@ -86,12 +89,13 @@ impl Pond {
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
         while self.targets[index].has_room() {
-            let Some(seq) = self.next_for(index, now) else { return };
+            let Some((turn, seq)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {
                 return self.wake_target_at(index, ready_at);
             }
             self.targets[index].start(now.mono);
+            self.targets[index].turn = turn + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(seq).occupies = Some(index);
             let leased = self.hand_out(seq, Holder::Push, lease, now);
@@ -107,18 +111,14 @@ impl Pond {
         self.timers.set(at, timer);
     }
 
-    /// The next message for a target: its queues take turns.
-    fn next_for(&mut self, index: usize, now: Now) -> Option<Seq> {
-        let count = self.targets[index].queues.len();
-        for step in 0..count {
-            let turn = (self.targets[index].turn + step) % count;
-            let number = QueueNumber(u32::try_from(self.targets[index].queues[turn]).ok()?);
-            if let Some(seq) = self.next_of(number, now) {
-                self.targets[index].turn = (turn + 1) % count;
-                return Some(seq);
-            }
-        }
-        None
+    /// The next message for a target, and whose turn that takes: its queues take turns.
+    fn next_for(&self, index: usize, now: Now) -> Option<(usize, Seq)> {
+        let target = &self.targets[index];
+        let count = target.queues.len();
+        (0..count).map(|step| (target.turn + step) % count).find_map(|turn| {
+            let number = self.queues[target.queues[turn]].number;
+            self.next_of(number, now).map(|seq| (turn, seq))
+        })
     }
 
     fn hand_out(&mut self, seq: Seq, holder: Holder, lease: Duration, now: Now) -> Leased {

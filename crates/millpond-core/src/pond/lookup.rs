@@ -131,7 +131,9 @@ impl Pond {
                     go_on = found.last().copied();
                     break;
                 }
-                found.push(seq);
+                if self.slot(seq).op <= self.durable {
+                    found.push(seq);
+                }
             }
         } else {
             for (scanned, (&seq, slot)) in self.slots.range((from, Bound::Unbounded)).enumerate() {

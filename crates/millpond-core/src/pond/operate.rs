@@ -123,7 +123,10 @@ impl Pond {
             return self.reply(request, Reply::Paused(Err(QueueError::Unknown)));
         };
         if self.queue_ref(number).paused != paused {
-            self.queue_mut(number).paused = paused;
+            let queue = self.queue_mut(number);
+            queue.paused = paused;
+            // Nothing is learned about the workers while they are kept from the work.
+            queue.busy.note(!paused && !queue.ready.is_empty(), 0, now.mono);
             self.write_queue(number, true);
             self.serve(number, now);
         }

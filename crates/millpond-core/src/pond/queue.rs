@@ -144,12 +144,12 @@ impl Queue {
         }
     }
 
-    /// Whether the queue itself allows another hand-out.
-    pub(super) fn may_hand_out(&self) -> bool {
+    /// Whether the queue itself allows another hand-out under `cap`.
+    pub(super) fn may_hand_out(&self, cap: Option<u32>) -> bool {
         !self.paused
             && !self.deleted
             && !self.ready.is_empty()
-            && self.settings.concurrency.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
+            && cap.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
             && (self.dead.len() as u64) < self.settings.dead_letter.max_messages
     }
 

@@ -117,7 +117,7 @@ impl Pond {
             Some(number) if !self.queue_ref(number).dead.contains(&seq) => Err(ReplayError::NotDead(seq)),
             Some(_) => {
                 self.emit(Record::Forgotten { seq }, true);
-                self.forget(seq);
+                self.forget(seq, now);
                 Ok(())
             }
         };

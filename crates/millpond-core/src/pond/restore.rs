@@ -10,7 +10,7 @@ use crate::command::{Declared, OpNumber};
 use crate::identity::{Receipt, Seq};
 use crate::message::{Attempt, AttemptOutcome, DeadReason, HandOut, Holder, Message, Phase, QueueNumber};
 use crate::record::{QueueRecord, Record};
-use crate::time::{Now, Wall};
+use crate::time::{Mono, Now, Wall};
 
 impl Pond {
     /// Replays one record of the log. Records about messages that are gone by now are skipped.
@@ -24,8 +24,7 @@ impl Pond {
             Record::Message { message, .. } => {
                 self.seen(message.seq.0);
                 self.seen(message.place);
-                let due_since = crate::time::Mono(0);
-                self.slots.insert(message.seq, Box::new(Slot::new(*message, due_since)));
+                self.slots.insert(message.seq, Box::new(Slot::new(*message, Mono(0))));
             }
             Record::Leased { receipt, started, until, holder } => {
                 self.seen(receipt.seq.0);
@@ -135,24 +134,32 @@ impl Pond {
         slot.visible = true;
         slot.op = OpNumber(0);
         let message = &mut slot.message;
-        slot.due_since = now.mono_at(message.first_due);
+        slot.due_since = resume(now, message.accepted, message.first_due);
+        if message.phase != Phase::Delayed {
+            slot.due_since = slot.due_since.min(now.mono);
+        }
         let settings = &self.queues[message.queue.0 as usize].settings;
         let phase_ends = match message.phase {
             Phase::Ready => None,
-            Phase::Delayed | Phase::Backoff => Some(now.mono_at(message.due)),
+            Phase::Delayed => Some(resume(now, message.accepted, message.due)),
+            Phase::Backoff => {
+                let returned = message.history.last().map_or(message.accepted, Attempt::ended);
+                Some(resume(now, returned, message.due))
+            }
             Phase::Leased => {
                 let hand_out = message.hand_out.expect("a leased message has been handed out");
-                slot.started = now.mono_at(hand_out.started);
+                slot.started = now.mono_at(hand_out.started).min(now.mono);
                 slot.restored_lease = true;
-                Some(now.mono_at(hand_out.until))
+                Some(resume(now, hand_out.started, hand_out.until))
             }
-            Phase::Dead => {
+            Phase::Dead | Phase::Succeeded | Phase::Expired | Phase::Cancelled => {
+                let kept = if message.phase == Phase::Dead {
+                    settings.dead_letter.retention
+                } else {
+                    settings.result_retention
+                };
                 let finished = message.finished.unwrap_or(message.accepted);
-                Some(now.mono_at(finished.plus(settings.dead_letter.retention)))
-            }
-            Phase::Succeeded | Phase::Expired | Phase::Cancelled => {
-                let finished = message.finished.unwrap_or(message.accepted);
-                Some(now.mono_at(finished.plus(settings.result_retention)))
+                Some(resume(now, finished, finished.plus(kept)))
             }
         };
         if let Some(at) = phase_ends {
@@ -160,7 +167,7 @@ impl Pond {
             self.timers.set(at, Timer::Phase(seq));
         }
         if !message.phase.is_terminal() {
-            let at = now.mono_at(message.expires);
+            let at = resume(now, message.accepted, message.expires);
             slot.expiry_timer = Some(at);
             self.timers.set(at, Timer::Expiry(seq));
         }
@@ -181,6 +188,12 @@ impl Pond {
     }
 }
 
+/// When a wait ends that was begun at `begun` and meant to end at `ends`: not later than its whole length from
+/// now, for the wall clock may have been set back since.
+fn resume(now: Now, begun: Wall, ends: Wall) -> Mono {
+    now.mono_at(ends).min(now.mono.plus(ends.since(begun)))
+}
+
 fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<Wall>) {
     message.phase = if due.is_some() { Phase::Backoff } else { Phase::Ready };
     if let Some(due) = due {
@@ -189,9 +202,18 @@ fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<
     if let Some(attempt) = attempt {
         Pond::note_attempt(message, attempt, was_settled(attempt));
     } else {
-        message.deliveries = message.deliveries.saturating_sub(1);
-        message.hand_out = None;
+        take_back(message);
     }
+}
+
+/// Undoes a hand-out that reached nobody. It is no delivery, but its number stays taken: were its receipt given
+/// again, nothing would tell the two holders apart.
+pub(super) fn take_back(message: &mut Message) {
+    if message.deliveries > 0 {
+        message.deliveries -= 1;
+        message.deliveries_before += 1;
+    }
+    message.hand_out = None;
 }
 
 /// Whether the holder itself ended the hand-out, so that its receipt is spent.

@@ -30,9 +30,10 @@ impl Pond {
     fn standing(&self, receipt: Receipt) -> Standing {
         let Some(slot) = self.slots.get(&receipt.seq) else { return Standing::Lost };
         let message = &slot.message;
-        if receipt.delivery > message.delivery() && receipt.epoch < self.epoch {
+        if receipt.delivery > message.delivery() && receipt.epoch + 1 == self.epoch {
             // The record of that hand-out was lost with the power. Nobody was handed the message since, or its
-            // number of deliveries would have caught up.
+            // number of deliveries would have caught up. That says nothing about hand-outs of earlier boots:
+            // another one may have been lost after them.
             return if message.phase.is_terminal() { Standing::Lost } else { Standing::Holding };
         }
         let Some(hand_out) = message.hand_out else { return Standing::Lost };
@@ -54,13 +55,10 @@ impl Pond {
         if behind > 0 {
             slot.message.deliveries += behind;
             slot.started = now.mono;
-            slot.message.hand_out = Some(HandOut {
-                epoch: receipt.epoch,
-                started: now.wall,
-                until: now.wall,
-                holder: Holder::Worker,
-                settled: None,
-            });
+            let (epoch, holder) = (receipt.epoch, Holder::Worker);
+            slot.message.hand_out =
+                Some(HandOut { epoch, started: now.wall, until: now.wall, holder, settled: None });
+            self.emit(Record::Leased { receipt, started: now.wall, until: now.wall, holder }, false);
         }
     }
 
@@ -102,7 +100,7 @@ impl Pond {
             Standing::RanOut | Standing::Holding => {}
         }
         self.recall_hand_out(receipt, now);
-        self.free_call(receipt.seq, None, now);
+        let freed = self.free_call(receipt.seq, false, now);
         match outcome {
             SettleOutcome::Complete { result } => self.complete(receipt.seq, result, now),
             SettleOutcome::Retry { failure, .. } => {
@@ -139,13 +137,16 @@ impl Pond {
         self.die(seq, Some(&attempt), DeadReason::Rejected, true, now);
     }
 
-    /// A push call's place at its target becomes free: now, or after `hold`.
-    fn free_call(&mut self, seq: Seq, hold: Option<Duration>, now: Now) {
-        let Some(target) = self.slots.get_mut(&seq).and_then(|slot| slot.occupies.take()) else { return };
-        match hold {
-            Some(hold) => self.hold(target, hold, now),
-            None => self.targets[target].free(),
+    /// A push call's place at its target becomes free: now, or once a call that timed out is taken to be over.
+    /// Returns the target, which need not be the queue's any more.
+    fn free_call(&mut self, seq: Seq, timed_out: bool, now: Now) -> Option<usize> {
+        let target = self.slots.get_mut(&seq).and_then(|slot| slot.occupies.take())?;
+        if timed_out {
+            self.hold(target, self.targets[target].settings.hold(), now);
+        } else {
+            self.targets[target].free();
         }
+        Some(target)
     }
 
     pub(super) fn call_ended(&mut self, receipt: Receipt, outcome: CallOutcome, now: Now) {
@@ -155,32 +156,26 @@ impl Pond {
             return;
         }
         let seq = receipt.seq;
-        let Some(target) = self.queue_ref(self.slot(seq).message.queue).target else { return };
         let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
-        let hold = timed_out.then(|| self.targets[target].settings.hold());
-        self.free_call(seq, hold, now);
+        let target = self.free_call(seq, timed_out, now);
+        if let Some(target) = target {
+            self.targets[target].note_outcome(&outcome, now.mono);
+        }
         match outcome {
-            CallOutcome::Succeeded { result } => {
-                self.targets[target].note_result(true);
-                self.complete(seq, result, now);
-            }
-            CallOutcome::Throttled { pause, failure } => {
-                let until = now.mono.plus(pause);
-                self.targets[target].paused_until = self.targets[target].paused_until.max(until);
+            CallOutcome::Succeeded { result } => self.complete(seq, result, now),
+            CallOutcome::Throttled { failure, .. } => {
                 self.return_call(seq, AttemptOutcome::Throttled, Some(failure), now);
             }
             CallOutcome::Failed { failure, .. } => {
-                self.targets[target].note_result(false);
                 let how = if timed_out { AttemptOutcome::TimedOut } else { AttemptOutcome::Failed };
                 self.return_call(seq, how, Some(failure), now);
             }
-            CallOutcome::Dead { failure } => {
-                self.targets[target].note_result(true);
-                self.reject(seq, Some(failure), now);
-            }
+            CallOutcome::Dead { failure } => self.reject(seq, Some(failure), now),
             CallOutcome::Released => self.return_call(seq, AttemptOutcome::Released, None, now),
         }
-        self.serve_target(target, now);
+        if let Some(target) = target {
+            self.serve_target(target, now);
+        }
     }
 
     fn return_call(&mut self, seq: Seq, outcome: AttemptOutcome, failure: Option<Failure>, now: Now) {
@@ -194,17 +189,19 @@ impl Pond {
             return;
         }
         let seq = receipt.seq;
-        self.free_call(seq, None, now);
+        let freed = self.free_call(seq, false, now);
         let op = self.emit_about(seq, Record::Returned { seq, attempt: None, due: None });
         let number = self.slot(seq).message.queue;
         self.shift(seq, Phase::Ready, None, |slot| {
             slot.visible = false;
             slot.restored_lease = false;
-            slot.message.deliveries = slot.message.deliveries.saturating_sub(1);
-            slot.message.hand_out = None;
+            super::restore::take_back(&mut slot.message);
         });
         self.when_durable(op, Gated::Show(seq), now);
         self.serve(number, now);
+        if let Some(target) = freed {
+            self.serve_target(target, now);
+        }
     }
 
     pub(super) fn extend(&mut self, request: RequestId, leases: &[(Receipt, Duration)], now: Now) {

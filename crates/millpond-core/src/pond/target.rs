@@ -2,6 +2,7 @@
 //!
 //! Owns the hard cap and the pace. Must never choose a message.
 
+use crate::command::CallOutcome;
 use crate::name::Name;
 use crate::rate::Pacer;
 use crate::settings::TargetSettings;
@@ -69,8 +70,16 @@ impl Target {
         self.occupied -= 1;
     }
 
-    pub(super) fn note_result(&mut self, succeeded: bool) {
-        self.failures_in_row = if succeeded { 0 } else { self.failures_in_row.saturating_add(1) };
+    /// Learns from how a call ended whether the target is up, and when it wants the next one.
+    pub(super) fn note_outcome(&mut self, outcome: &CallOutcome, now: Mono) {
+        match outcome {
+            CallOutcome::Succeeded { .. } | CallOutcome::Dead { .. } => self.failures_in_row = 0,
+            CallOutcome::Failed { .. } => self.failures_in_row = self.failures_in_row.saturating_add(1),
+            CallOutcome::Throttled { pause, .. } => {
+                self.paused_until = self.paused_until.max(now.plus(*pause));
+            }
+            CallOutcome::Released => {}
+        }
     }
 
     pub(super) fn is_down(&self) -> bool {

@@ -43,10 +43,12 @@ impl Pond {
         queue.enter(slot);
     }
 
-    /// Lets a message be handed out: its way into `ready` is durable.
+    /// Lets a message be handed out if its way into `ready` is durable. It may have died and been replayed
+    /// since the record that became durable now: then a later one shows it.
     pub(super) fn show(&mut self, seq: Seq, now: Now) {
+        let durable = self.durable;
         let Some(slot) = self.slots.get_mut(&seq) else { return };
-        if slot.visible {
+        if slot.visible || slot.op > durable {
             return;
         }
         let queue = &mut self.queues[slot.message.queue.0 as usize];
@@ -71,7 +73,7 @@ impl Pond {
                 self.serve(number, now);
             }
             Phase::Leased => self.lease_ran_out(seq, now),
-            Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => self.forget(seq),
+            Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => self.forget(seq, now),
             Phase::Ready => unreachable!("a ready message has no phase timer"),
         }
     }
@@ -140,7 +142,7 @@ impl Pond {
         let queue = &self.queues[slot.message.queue.0 as usize];
         let retry = &queue.settings.retry;
         let attempts = slot.message.attempts + u32::from(attempt.outcome.is_attempt());
-        if attempts >= retry.max_attempts {
+        if attempt.outcome.is_attempt() && attempts >= retry.max_attempts {
             return self.die(seq, Some(attempt), DeadReason::AttemptsExhausted, by_holder, now);
         }
         if slot.message.deliveries >= retry.deliveries_max() {
@@ -272,7 +274,7 @@ impl Pond {
     }
 
     /// Keeps nothing of a message any more.
-    pub(super) fn forget(&mut self, seq: Seq) {
+    pub(super) fn forget(&mut self, seq: Seq, now: Now) {
         let Some(slot) = self.slots.remove(&seq) else { return };
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(&slot);
@@ -282,9 +284,16 @@ impl Pond {
         if let Some(at) = slot.expiry_timer {
             self.timers.clear(at, Timer::Expiry(seq));
         }
-        if let Some(key) = slot.message.key {
-            self.keys.remove(&(slot.message.queue, key.key));
+        if let Some(key) = slot.message.key.map(|key| (slot.message.queue, key.key)) {
+            // After a restart, the key may belong to a later message already.
+            if self.keys.get(&key) == Some(&seq) {
+                self.keys.remove(&key);
+            }
         }
         self.effects.push(Effect::Forget(seq));
+        if slot.message.phase == Phase::Dead {
+            // There is room among the dead letters.
+            self.serve(slot.message.queue, now);
+        }
     }
 }

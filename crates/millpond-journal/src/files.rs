@@ -1,0 +1,220 @@
+//! Reading records back, from any thread.
+//!
+//! Owns the registry of the log's segments and a bounded number of open files. Must never write, and must never
+//! hand out a record whose checksum is wrong.
+
+use crate::{
+    format::{Position, RECORD_HEADER_BYTES, Secrets, is_intact_record, segment_name},
+    storage::{Storage, StorageFile},
+};
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Segment files kept open for reading. With 64 MiB segments this covers 8 GiB; beyond, the least recently read
+/// are closed and opened again on demand.
+const OPEN_FILES_MAX: usize = 128;
+
+/// Why a record cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The segment was deleted: a newer anchor exists, or the record's key is finished.
+    #[error("the record at {position:?} is gone: its segment was deleted")]
+    Deleted {
+        /// The position asked for.
+        position: Position,
+    },
+    /// The bytes there are not the record that was written.
+    #[error(
+        "the record in segment {} at offset {} does not match its checksum: the medium has lost or changed it",
+        segment_name(position.segment), position.offset
+    )]
+    Damaged {
+        /// The position asked for.
+        position: Position,
+    },
+    /// The storage failed.
+    #[error("cannot read segment {} at offset {}: {source}", segment_name(position.segment), position.offset)]
+    Io {
+        /// The position asked for.
+        position: Position,
+        /// What the storage said.
+        source: io::Error,
+    },
+}
+
+/// The log's segments, for reading. Cloning is cheap; every clone sees the same segments.
+#[derive(Clone)]
+pub struct Files {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    storage: Arc<dyn Storage>,
+    secrets: Secrets,
+    registry: Mutex<Registry>,
+}
+
+/// Every segment of the log has an entry; those with a file are open.
+struct Registry {
+    segments: BTreeMap<u32, Entry>,
+    open: usize,
+    clock: u64,
+}
+
+struct Entry {
+    file: Option<Arc<dyn StorageFile>>,
+    last_used: u64,
+}
+
+impl Files {
+    pub(crate) fn new(storage: Arc<dyn Storage>, secrets: Secrets) -> Self {
+        let registry = Mutex::new(Registry { segments: BTreeMap::new(), open: 0, clock: 0 });
+        Self { shared: Arc::new(Shared { storage, secrets, registry }) }
+    }
+
+    /// Reads the payload of the record at `position` and checks its checksum.
+    pub fn read(&self, position: Position) -> Result<Bytes, ReadError> {
+        self.handle(position)?.read()
+    }
+
+    /// A handle that keeps the record readable while it is held, even after its segment was deleted.
+    pub fn handle(&self, position: Position) -> Result<Handle, ReadError> {
+        let file = self.file(position)?;
+        Ok(Handle { file, secrets: self.shared.secrets, position })
+    }
+
+    /// Numbers of the segments that exist, oldest first.
+    pub fn segments(&self) -> Vec<u32> {
+        self.registry().segments.keys().copied().collect()
+    }
+
+    pub(crate) fn secrets(&self) -> Secrets {
+        self.shared.secrets
+    }
+
+    /// Makes a segment known; `file` keeps it open from the start.
+    pub(crate) fn insert(&self, number: u32, file: Option<Arc<dyn StorageFile>>) {
+        let mut registry = self.registry();
+        registry.segments.insert(number, Entry { file: None, last_used: 0 });
+        if let Some(file) = file {
+            registry.keep_open(number, file);
+        }
+    }
+
+    /// Forgets a segment before its file is deleted, so that nobody opens it in between.
+    pub(crate) fn remove(&self, number: u32) {
+        let mut registry = self.registry();
+        if registry.segments.remove(&number).is_some_and(|entry| entry.file.is_some()) {
+            registry.open -= 1;
+        }
+    }
+
+    fn file(&self, position: Position) -> Result<Arc<dyn StorageFile>, ReadError> {
+        let number = position.segment;
+        // The lock is held while a file is opened: otherwise a deletion could come in between.
+        let mut registry = self.registry();
+        registry.clock += 1;
+        let clock = registry.clock;
+        let entry = registry.segments.get_mut(&number).ok_or(ReadError::Deleted { position })?;
+        entry.last_used = clock;
+        if let Some(file) = &entry.file {
+            return Ok(Arc::clone(file));
+        }
+        let opened = self.shared.storage.open(&segment_name(number));
+        let file = opened.map_err(|source| ReadError::Io { position, source })?;
+        registry.keep_open(number, Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        // Nothing inside can be left half done by a panic.
+        self.shared.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("segments", &self.segments()).finish()
+    }
+}
+
+impl Registry {
+    fn keep_open(&mut self, number: u32, file: Arc<dyn StorageFile>) {
+        if self.open >= OPEN_FILES_MAX {
+            let open = self.segments.values_mut().filter(|entry| entry.file.is_some());
+            if let Some(least_recent) = open.min_by_key(|entry| entry.last_used) {
+                least_recent.file = None;
+                self.open -= 1;
+            }
+        }
+        self.clock += 1;
+        self.segments.insert(number, Entry { file: Some(file), last_used: self.clock });
+        self.open += 1;
+    }
+}
+
+/// One record that stays readable while this is held.
+#[derive(Clone)]
+pub struct Handle {
+    file: Arc<dyn StorageFile>,
+    secrets: Secrets,
+    position: Position,
+}
+
+impl Handle {
+    /// Where the record lies (or lay).
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Reads the payload and checks its checksum.
+    pub fn read(&self) -> Result<Bytes, ReadError> {
+        let position = self.position;
+        let header_bytes = RECORD_HEADER_BYTES as usize;
+        let mut record = vec![0; header_bytes + position.length as usize];
+        self.file
+            .read_at(u64::from(position.offset), &mut record)
+            .map_err(|source| ReadError::Io { position, source })?;
+        if !is_intact_record(&self.secrets, &record) {
+            return Err(ReadError::Damaged { position });
+        }
+        Ok(Bytes::from(record).slice(header_bytes..))
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("position", &self.position).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::SimulatedDisk;
+
+    #[test]
+    fn open_files_stay_bounded_and_the_least_recently_read_goes_first() {
+        let disk = SimulatedDisk::new();
+        let files = Files::new(Arc::new(disk.clone()), Secrets::from_salt(&[1; 32]));
+        let beyond = u32::try_from(OPEN_FILES_MAX).unwrap() + 20;
+        for number in 1..=beyond {
+            disk.put(&segment_name(number), vec![0; 512]);
+            files.insert(number, None);
+            files.handle(Position { segment: number, offset: 0, length: 0 }).unwrap();
+            files.handle(Position { segment: 1, offset: 0, length: 0 }).unwrap();
+        }
+        let is_open = |number: u32| files.registry().segments[&number].file.is_some();
+        assert_eq!((1..=beyond).filter(|&number| is_open(number)).count(), OPEN_FILES_MAX);
+        assert_eq!(files.registry().open, OPEN_FILES_MAX);
+        assert!(is_open(1) && !is_open(2) && is_open(beyond));
+        files.remove(1);
+        files.remove(2);
+        assert_eq!(files.registry().open, OPEN_FILES_MAX - 1);
+    }
+}

@@ -1,0 +1,211 @@
+//! From key to newest anchor, and which segment can go.
+//!
+//! Owns the count of live bytes per segment and the rule that only the oldest segment is ever deleted, with no
+//! live anchor in it. Pure data: must never do I/O or know what a record means.
+
+use crate::format::Position;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Most keys in one [`Reclaim::Copy`]: a group of this many copies delays a waiting group by few milliseconds.
+const COPY_KEYS_MAX: usize = 256;
+/// Most bytes of records in one [`Reclaim::Copy`], but for a single larger record.
+const COPY_BYTES_MAX: u64 = 256 * 1024;
+/// Segments that the log may have beyond twice its live bytes before anything is copied. One more is prepared
+/// ahead, which makes the promised bound of `2 × live + 4 segments` on disk.
+const SPARE_SEGMENTS: u64 = 3;
+
+/// The next step to take for the disk bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Nothing to do.
+    Nothing,
+    /// Push these keys' data as new anchors, commit, and report them with [`Index::placed`].
+    Copy(Vec<u64>),
+    /// Call [`Writer::delete`](crate::Writer::delete) with this segment, the log's oldest. The index has
+    /// forgotten it already.
+    Delete(u32),
+}
+
+/// Where every key's newest anchor lies.
+///
+/// It follows the log: call [`placed`](Self::placed), [`forget`](Self::forget) and [`wrote`](Self::wrote)
+/// in log order, and only for what [`Writer::commit`](crate::Writer::commit) has written. That is enough for
+/// safety, since [`Writer::delete`](crate::Writer::delete) syncs everything written before it removes a file.
+#[derive(Clone, Debug)]
+pub struct Index {
+    anchors: BTreeMap<u64, Position>,
+    /// The log's segments from `oldest` on.
+    segments: VecDeque<Segment>,
+    oldest: u32,
+    segment_bytes: u32,
+    live_bytes: u64,
+    total_bytes: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Segment {
+    /// Size of the file.
+    bytes: u64,
+    live_bytes: u64,
+    live_anchors: u64,
+    /// Keys anchored here, in log order, some of them superseded since.
+    keys: VecDeque<u64>,
+}
+
+impl Index {
+    /// An empty index of a log that begins with segment `oldest` and has segments of `segment_bytes`.
+    pub(crate) fn new(oldest: u32, segment_bytes: u32) -> Self {
+        let (anchors, segments) = (BTreeMap::new(), VecDeque::new());
+        Self { anchors, segments, oldest, segment_bytes, live_bytes: 0, total_bytes: 0 }
+    }
+
+    /// The log was written up to `segment`. Call it with the end of every commit; segments without anchors become
+    /// known only by it.
+    pub fn wrote(&mut self, segment: u32) {
+        self.reached(segment, self.segment_bytes);
+    }
+
+    /// Makes segments up to `number` known, the new ones with `bytes` each.
+    pub(crate) fn reached(&mut self, number: u32, bytes: u32) {
+        while self.newest().is_none_or(|newest| newest < number) {
+            let bytes = u64::from(bytes);
+            self.segments.push_back(Segment { bytes, ..Segment::default() });
+            self.total_bytes += bytes;
+        }
+    }
+
+    /// `key`'s newest anchor lies at `position`; an older one is dead from now on.
+    ///
+    /// # Panics
+    /// If `position` is not after the key's last, or lies in a segment that was deleted.
+    pub fn placed(&mut self, key: u64, position: Position) {
+        assert!(position.segment >= self.oldest, "an anchor lies in a segment that exists");
+        self.wrote(position.segment);
+        if let Some(older) = self.anchors.insert(key, position) {
+            assert!(older.place() < position.place(), "anchors are reported in log order");
+            self.release(older);
+        }
+        let bytes = position.record_bytes();
+        self.live_bytes += bytes;
+        let segment = self.segment_mut(position.segment);
+        segment.live_bytes += bytes;
+        segment.live_anchors += 1;
+        segment.keys.push_back(key);
+    }
+
+    /// Where `key`'s newest anchor lies.
+    pub fn get(&self, key: u64) -> Option<Position> {
+        self.anchors.get(&key).copied()
+    }
+
+    /// `key` needs no anchor any more: whatever says so was committed. Returns whether it had one.
+    pub fn forget(&mut self, key: u64) -> bool {
+        let anchor = self.anchors.remove(&key);
+        if let Some(position) = anchor {
+            self.release(position);
+        }
+        anchor.is_some()
+    }
+
+    /// Forgets every key for which `live` is false. For the end of recovery: replay indexes every anchor, of
+    /// finished keys, too.
+    pub fn retain(&mut self, mut live: impl FnMut(u64) -> bool) {
+        let dead: Vec<u64> = self.anchors.keys().copied().filter(|&key| !live(key)).collect();
+        for key in dead {
+            self.forget(key);
+        }
+    }
+
+    /// Number of keys with an anchor.
+    pub fn len(&self) -> usize {
+        self.anchors.len()
+    }
+
+    /// Whether no key has an anchor.
+    pub fn is_empty(&self) -> bool {
+        self.anchors.is_empty()
+    }
+
+    /// Bytes of all live anchors, record headers included.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Bytes of all segments' files, without the one prepared ahead.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    /// The oldest segment that the index has not given up yet.
+    pub fn oldest_segment(&self) -> u32 {
+        self.oldest
+    }
+
+    /// `(segment, live bytes, bytes)` of every segment, oldest first.
+    pub fn segments(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        (self.oldest..)
+            .zip(&self.segments)
+            .map(|(number, segment)| (number, segment.live_bytes, segment.bytes))
+    }
+
+    /// What to do next to keep the log within `2 × live + 3 segments`. One step at a time: before asking again,
+    /// report the last step's copies with [`placed`](Self::placed) (or [`forget`](Self::forget) keys that finished
+    /// meanwhile), or it names them again.
+    pub fn next_reclaim(&mut self) -> Reclaim {
+        if self.segments.len() < 2 {
+            return Reclaim::Nothing;
+        }
+        if let Some(gone) = self.segments.pop_front_if(|oldest| oldest.live_anchors == 0) {
+            self.total_bytes -= gone.bytes;
+            self.oldest += 1;
+            return Reclaim::Delete(self.oldest - 1);
+        }
+        let allowed = 2 * self.live_bytes + SPARE_SEGMENTS * u64::from(self.segment_bytes);
+        if self.total_bytes > allowed { Reclaim::Copy(self.copy_batch()) } else { Reclaim::Nothing }
+    }
+
+    /// The first live keys of the oldest segment, without repetition.
+    fn copy_batch(&mut self) -> Vec<u64> {
+        let (anchors, oldest) = (&self.anchors, self.oldest);
+        let live = |key: &u64| anchors.get(key).filter(|position| position.segment == oldest);
+        let keys = &mut self.segments[0].keys;
+        while keys.front().is_some_and(|key| live(key).is_none()) {
+            keys.pop_front();
+        }
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for key in keys.iter() {
+            let Some(position) = live(key) else { continue };
+            bytes += position.record_bytes();
+            if batch.len() == COPY_KEYS_MAX || (bytes > COPY_BYTES_MAX && !batch.is_empty()) {
+                break;
+            }
+            batch.push(*key);
+        }
+        // A key anchored twice in this segment is listed twice.
+        batch.sort_unstable();
+        batch.dedup();
+        assert!(!batch.is_empty(), "a segment with live anchors lists their keys");
+        batch
+    }
+
+    fn release(&mut self, position: Position) {
+        let bytes = position.record_bytes();
+        self.live_bytes -= bytes;
+        let segment = self.segment_mut(position.segment);
+        segment.live_bytes -= bytes;
+        segment.live_anchors -= 1;
+        if segment.live_anchors == 0 {
+            segment.keys = VecDeque::new();
+        }
+    }
+
+    fn newest(&self) -> Option<u32> {
+        let count = u32::try_from(self.segments.len()).expect("segment numbers are 32 bits wide");
+        (count > 0).then(|| self.oldest + count - 1)
+    }
+
+    fn segment_mut(&mut self, number: u32) -> &mut Segment {
+        &mut self.segments[(number - self.oldest) as usize]
+    }
+}

@@ -1,0 +1,349 @@
+//! Opening a log: recover, decide, repair the tail, go on.
+//!
+//! Owns every decision about damage: what is a torn tail (cut, go on) and what is corruption (refuse, leave
+//! everything as it is). Must never change a file before that is decided, and may be killed anywhere: doing it
+//! again comes to the same end.
+
+use crate::{
+    files::Files,
+    format::{
+        FORMAT_FILE, FORMAT_VERSION, FormatFileError, Place, Position, SECTOR_BYTES, Secrets,
+        decode_format_file, encode_format_file, segment_name, segment_number,
+    },
+    index::Index,
+    prepare::{Prepared, Preparer},
+    scan::{Beyond, Replayed, Walk, capacity, look_beyond, walk},
+    storage::{Storage, is_full},
+    writer::{CommitError, Tail, Writer},
+};
+use std::{io, ops::ControlFlow, sync::Arc};
+
+const REWRITE_BYTES: usize = 1024 * 1024;
+const SEGMENT_BYTES_MIN: u32 = 8 * 1024;
+const SEGMENT_BYTES_MAX: u32 = 1024 * 1024 * 1024;
+
+/// How a log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Size of the segments that are created from now on: a multiple of 4 KiB from 8 KiB to 1 GiB. It bounds the
+    /// size of a group, and is the unit in which disk space is taken and given back.
+    pub segment_bytes: u32,
+}
+
+impl Default for Options {
+    /// Segments of 64 MiB.
+    fn default() -> Self {
+        Self { segment_bytes: 64 * 1024 * 1024 }
+    }
+}
+
+/// A recovered log, ready to be written.
+#[derive(Debug)]
+pub struct Opened {
+    /// For the log thread.
+    pub writer: Writer,
+    /// For the thread that decides. It holds every anchor of the log, also of keys that a later change finished:
+    /// [`Index::retain`] the live ones.
+    pub index: Index,
+    /// For readers.
+    pub files: Files,
+    /// What was found.
+    pub report: RecoveryReport,
+}
+
+/// What recovery found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The log was empty.
+    pub created: bool,
+    /// The new epoch.
+    pub epoch: u64,
+    /// Segments of the log, oldest to newest.
+    pub segments: u32,
+    /// Frames read.
+    pub frames: u64,
+    /// Records replayed.
+    pub records: u64,
+    /// A tail that was not synced was torn, and cut.
+    pub cut: Option<Cut>,
+}
+
+/// Where a torn tail was cut. Nothing that was acknowledged as durable lay behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The log's new end.
+    pub place: Place,
+    /// Bytes behind it that were not zero, in whole sectors.
+    pub bytes: u64,
+}
+
+/// Why a log cannot be opened. Nothing was changed, unless it says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another version of Millpond wrote this directory.
+    #[error(
+        "the data directory has format version {found}, this program reads version {expected}; use the version of millpond that wrote it"
+    )]
+    Version {
+        /// The directory's version.
+        found: u32,
+        /// The version of this code.
+        expected: u32,
+    },
+    /// The file that holds version and salt is missing or unreadable, so no frame can be checked.
+    #[error(
+        "the file `{FORMAT_FILE}` in the data directory is missing or damaged; restore it from a backup of this directory"
+    )]
+    FormatFile,
+    /// A frame that was synced is damaged or missing. A torn tail looks different.
+    #[error(
+        "the journal is corrupt at {place}, before the last position known to be synced; nothing was changed. \
+         Restore the directory from a backup, or give up what follows: that loss is the operator's decision"
+    )]
+    Corrupt {
+        /// The first place that cannot be read.
+        place: Place,
+    },
+    /// A segment between others, or the oldest, is not there.
+    #[error(
+        "segment {} is missing from the data directory; nothing was changed. \
+         Restore it, or give up what it held: that loss is the operator's decision", segment_name(*.segment)
+    )]
+    MissingSegment {
+        /// Its number.
+        segment: u32,
+    },
+    /// The caller stopped the replay: it does not understand a record.
+    #[error("replay was refused at the record at {}", position.place())]
+    Refused {
+        /// The record.
+        position: Position,
+    },
+    /// No room for the first segment. A log that exists opens on a full disk, too.
+    #[error("the disk is full: no room for the journal's first segment; free space and start again")]
+    Full,
+    /// The options do not make sense.
+    #[error(
+        "segments of {segment_bytes} bytes are not possible: use a multiple of 4096 from 8192 to 1073741824"
+    )]
+    SegmentBytes {
+        /// The size asked for.
+        segment_bytes: u32,
+    },
+    /// The storage failed. A torn tail may have been cut already, which does no harm.
+    #[error("the journal's storage failed ({what}): {source}")]
+    Io {
+        /// The file, or what was tried.
+        what: String,
+        /// What the storage said.
+        source: io::Error,
+    },
+    /// The first frame of the new epoch could not be written.
+    #[error("cannot start writing: {0}")]
+    Begin(#[source] CommitError),
+}
+
+/// Opens the log in `storage`, creating it if there is none (`salt` must then come from the operating system's
+/// randomness; it is ignored otherwise). Calls `replay` for every record in order; `Break` refuses the log.
+///
+/// The whole log is checked. A tail that was never synced may be torn: it is cut, and the report says so. Damage
+/// to anything else refuses the log and changes nothing. When this returns, everything replayed is durable.
+///
+/// `replay` may see records of a log that is refused in the end: drop them on error.
+pub fn open(
+    storage: Arc<dyn Storage>,
+    options: Options,
+    salt: [u8; 32],
+    replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
+) -> Result<Opened, OpenError> {
+    let segment_bytes = options.segment_bytes;
+    if !segment_bytes.is_multiple_of(4096)
+        || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
+    {
+        return Err(OpenError::SegmentBytes { segment_bytes });
+    }
+    let segments = list_segments(&*storage)?;
+    let secrets = Secrets::from_salt(&read_or_create_format(&*storage, segments.is_empty(), &salt)?);
+    let first = segments.first().copied().unwrap_or(1);
+    let mut index = Index::new(first, segment_bytes);
+    let mut log = Log { storage, secrets, segment_bytes, segments };
+    let is_new = log.segments.is_empty();
+    let (walked, cut) = if is_new { (None, None) } else { log.check(&mut index, replay)? };
+    let (current, end, tail) = match walked {
+        Some((walk, tail)) => (log.open_segment(walk.end.segment)?, walk.end.offset, tail),
+        None => (log.start_afresh()?, 0, Tail::default()),
+    };
+    let files = log.files(&current);
+    let next = log.spare_segment(current.number)?;
+    let newest = next.clone().unwrap_or_else(|| current.clone());
+    let preparer = Preparer::new(Arc::clone(&log.storage), segment_bytes, newest);
+    let number = current.number;
+    let mut writer = Writer::resume(files.clone(), preparer, current, end, tail, first);
+    if let Some(next) = next {
+        writer.install(next);
+    }
+    let epoch = tail.epoch + 1;
+    log.storage.fence(epoch).map_err(|source| io_error("fencing off other writers", source))?;
+    writer.begin_epoch(epoch).map_err(OpenError::Begin)?;
+    index.wrote(writer.end().segment);
+    let (frames, records) = walked.map_or((0, 0), |(walk, _)| (walk.frames, walk.records));
+    let segments = writer.end().segment.max(number) - first + 1;
+    let report = RecoveryReport { created: walked.is_none(), epoch, segments, frames, records, cut };
+    Ok(Opened { writer, index, files, report })
+}
+
+/// The directory in the middle of recovery.
+struct Log {
+    storage: Arc<dyn Storage>,
+    secrets: Secrets,
+    segment_bytes: u32,
+    /// Consecutive numbers, oldest first.
+    segments: Vec<u32>,
+}
+
+impl Log {
+    /// Reads everything, decides, and cuts the tail. `None` if nothing was ever synced here.
+    #[expect(clippy::type_complexity, reason = "two facts that only the caller above puts together")]
+    fn check(
+        &mut self,
+        index: &mut Index,
+        replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
+    ) -> Result<(Option<(Walk, Tail)>, Option<Cut>), OpenError> {
+        let walk = walk(&*self.storage, &self.secrets, &self.segments, index, replay)?;
+        let beyond = look_beyond(&*self.storage, &self.secrets, &self.segments, walk.end)?;
+        let first = self.segments[0];
+        if walk.oldest < first {
+            return Err(OpenError::MissingSegment { segment: walk.oldest });
+        }
+        let Some(tail) = walk.tail else {
+            // An older segment was deleted, and that is done only after this one was synced.
+            let nothing_was_synced = first == 1;
+            return if nothing_was_synced {
+                Ok((None, None))
+            } else {
+                Err(OpenError::Corrupt { place: walk.end })
+            };
+        };
+        let cut = self.cut_tail(&walk, &beyond)?;
+        Ok((Some((walk, tail)), cut))
+    }
+
+    /// Removes whatever lies behind the end, so that nothing but zeros follows it, and makes the rest durable.
+    fn cut_tail(&mut self, walk: &Walk, beyond: &Beyond) -> Result<Option<Cut>, OpenError> {
+        let end = walk.end;
+        let mut bytes: u64 = beyond.dirty.iter().map(|(from, to)| u64::from(to - from)).sum();
+        // From the newest on: a crash in between must not leave a gap.
+        while let Some(&segment) = self.segments.last().filter(|&&segment| segment > end.segment) {
+            let blank = beyond.blank.contains(&segment);
+            let spare = self.open_segment(segment)?;
+            if blank && segment == end.segment + 1 && spare.capacity == self.segment_bytes {
+                break;
+            }
+            if !blank {
+                bytes += u64::from(spare.capacity);
+            }
+            self.delete_newest()?;
+        }
+        let what = || segment_name(end.segment);
+        let file = self.open_segment(end.segment)?.file;
+        // After a failed sync the operating system may hold pages that read well and count as clean, but never
+        // reached the disk. What no frame proves is therefore written once more before it is synced.
+        let from = if walk.proven.segment == end.segment { walk.proven.offset } else { 0 };
+        let mut buffer = vec![0; REWRITE_BYTES];
+        for start in (from..end.offset).step_by(REWRITE_BYTES) {
+            let piece = &mut buffer[..REWRITE_BYTES.min((end.offset - start) as usize)];
+            file.read_at(u64::from(start), piece).map_err(|source| io_error(what(), source))?;
+            file.write_at(u64::from(start), piece).map_err(|source| io_error(what(), source))?;
+        }
+        buffer.fill(0);
+        for &(from, to) in &beyond.dirty {
+            for start in (from..to).step_by(REWRITE_BYTES) {
+                let zeros = &buffer[..REWRITE_BYTES.min((to - start) as usize)];
+                file.write_at(u64::from(start), zeros).map_err(|source| io_error(what(), source))?;
+            }
+        }
+        file.sync_data().map_err(|source| io_error(what(), source))?;
+        Ok((bytes > 0).then_some(Cut { place: end, bytes }))
+    }
+
+    /// A new first segment, whatever unsynced remains of an earlier attempt lie there.
+    fn start_afresh(&mut self) -> Result<Prepared, OpenError> {
+        while !self.segments.is_empty() {
+            self.delete_newest()?;
+        }
+        let name = segment_name(1);
+        let created = self.storage.create(&name, u64::from(self.segment_bytes));
+        let file = created
+            .map_err(|source| if is_full(&source) { OpenError::Full } else { io_error(name, source) })?;
+        self.segments.push(1);
+        Ok(Prepared { number: 1, file, capacity: self.segment_bytes })
+    }
+
+    fn delete_newest(&mut self) -> Result<(), OpenError> {
+        if let Some(segment) = self.segments.pop() {
+            let name = segment_name(segment);
+            self.storage.delete(&name).map_err(|source| io_error(name, source))?;
+        }
+        Ok(())
+    }
+
+    fn open_segment(&self, number: u32) -> Result<Prepared, OpenError> {
+        let io = |source| io_error(segment_name(number), source);
+        let file = self.storage.open(&segment_name(number)).map_err(io)?;
+        let capacity = capacity(&*file).map_err(io)?;
+        Ok(Prepared { number, file, capacity })
+    }
+
+    /// The blank segment behind `current` that an earlier writer prepared.
+    fn spare_segment(&self, current: u32) -> Result<Option<Prepared>, OpenError> {
+        let spare = self.segments.last().copied().filter(|&segment| segment > current);
+        spare.map(|segment| self.open_segment(segment)).transpose()
+    }
+
+    fn files(&self, current: &Prepared) -> Files {
+        let files = Files::new(Arc::clone(&self.storage), self.secrets);
+        for &segment in self.segments.iter().filter(|&&segment| segment < current.number) {
+            files.insert(segment, None);
+        }
+        files.insert(current.number, Some(Arc::clone(&current.file)));
+        files
+    }
+}
+
+fn list_segments(storage: &dyn Storage) -> Result<Vec<u32>, OpenError> {
+    let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
+    let mut segments: Vec<u32> = names.iter().filter_map(|name| segment_number(name)).collect();
+    segments.sort_unstable();
+    for pair in segments.windows(2) {
+        if pair[0] + 1 != pair[1] {
+            return Err(OpenError::MissingSegment { segment: pair[0] + 1 });
+        }
+    }
+    Ok(segments)
+}
+
+fn read_or_create_format(
+    storage: &dyn Storage,
+    is_empty: bool,
+    salt: &[u8; 32],
+) -> Result<[u8; 32], OpenError> {
+    let io = |source| io_error(FORMAT_FILE, source);
+    match storage.read_small(FORMAT_FILE).map_err(io)? {
+        Some(bytes) => decode_format_file(&bytes).map_err(|error| match error {
+            FormatFileError::Damaged => OpenError::FormatFile,
+            FormatFileError::Version(found) => OpenError::Version { found, expected: FORMAT_VERSION },
+        }),
+        None if is_empty => {
+            storage.write_small(FORMAT_FILE, &encode_format_file(salt)).map_err(io)?;
+            Ok(*salt)
+        }
+        None => Err(OpenError::FormatFile),
+    }
+}
+
+fn io_error(what: impl Into<String>, source: io::Error) -> OpenError {
+    OpenError::Io { what: what.into(), source }
+}
+
+const _: () = assert!(SEGMENT_BYTES_MIN.is_multiple_of(SECTOR_BYTES));

@@ -1,0 +1,64 @@
+//! The seam between the journal and whatever keeps its bytes.
+//!
+//! Owns the two traits that a local directory, a simulated disk or a table in a database implement. Must never
+//! know frames, records or queues. Small on purpose: every method is one thing that can fail or be cut by a
+//! power loss, so a test can stop at each.
+
+use std::{io, sync::Arc};
+
+/// A flat directory of files of fixed length, held by one journal at a time.
+///
+/// A segment's files are created whole (zero-filled) and never grow, so no later write needs new space and no
+/// sync needs to write a length.
+pub trait Storage: Send + Sync {
+    /// Names of all files, in any order.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Creates `name`, zero-filled to `length` bytes. When it returns, the zeros and the directory are synced.
+    /// A power loss in the middle leaves the whole file or none.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if there is such a file; [`io::ErrorKind::StorageFull`] (or
+    /// `QuotaExceeded`) when there is no room, and then nothing is left behind.
+    fn create(&self, name: &str, length: u64) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens an existing file for reading and writing.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Removes `name` and syncs the directory. Files that are still open stay readable through their handles.
+    fn delete(&self, name: &str) -> io::Result<()>;
+
+    /// Replaces the small file `name` by `bytes`, synced: after a power loss it holds the old or the new bytes.
+    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// The content of a small file, `None` if there is none. Reads at most 64 KiB.
+    fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+
+    /// Shuts out every writer with a smaller epoch. Where an exclusive lock already does (a local directory),
+    /// there is nothing left to do.
+    ///
+    /// # Errors
+    /// When a writer with a greater epoch was here: this one must stop.
+    fn fence(&self, epoch: u64) -> io::Result<()>;
+}
+
+/// One open file of a [`Storage`].
+pub trait StorageFile: Send + Sync {
+    /// Writes all of `bytes` at `offset`. Nothing of it is durable before [`sync_data`](Self::sync_data), and
+    /// after a power loss any subset of its sectors may have survived. Never called past the end.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes every earlier write to this file durable. After an error the state is unknown: never call it again.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Fills `buffer` from `offset`; an error if the file ends before.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Length in bytes.
+    fn length(&self) -> io::Result<u64>;
+}
+
+/// True for errors that mean: no room, nothing was harmed.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

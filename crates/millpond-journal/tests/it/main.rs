@@ -1,0 +1,12 @@
+//! Integration tests of the journal, through its public interface. They own no rule of their own: what must hold
+//! is what the crate's documentation promises.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod crash;
+mod damage;
+mod faults;
+mod hostile;
+mod local;
+mod reclaim;
+mod support;

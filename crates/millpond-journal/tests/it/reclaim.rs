@@ -1,0 +1,140 @@
+//! The index's rules against a model that knows every record: no live anchor is ever deleted, and the disk bound
+//! holds whatever is superseded.
+
+use crate::support::{Driver, SEGMENT_BYTES, body, check_index, recover, segment_files};
+use millpond_journal::{Reclaim, simulated::SimulatedDisk};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue { length: usize },
+    Supersede { which: usize, length: usize },
+    Finish { which: usize },
+    Commit { sync: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0_usize..2500).prop_map(|length| Step::Enqueue { length }),
+        3 => (0_usize..64, 0_usize..2500).prop_map(|(which, length)| Step::Supersede { which, length }),
+        2 => (0_usize..64).prop_map(|which| Step::Finish { which }),
+        2 => any::<bool>().prop_map(|sync| Step::Commit { sync }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_live_anchor_is_deleted_and_the_disk_bound_holds(steps in proptest::collection::vec(step(), 1..120)) {
+        let disk = SimulatedDisk::new();
+        let mut driver = Driver::start(&disk).unwrap();
+        for step in steps {
+            match step {
+                Step::Enqueue { length } => drop(driver.enqueue(&body(1, length))),
+                Step::Supersede { which, length } => driver.supersede(which, &body(2, length)),
+                Step::Finish { which } => driver.settle(which),
+                Step::Commit { sync } => driver.commit(sync).unwrap(),
+            }
+            if driver.writer.pending_bytes() > 3000 || driver.has_finished() {
+                driver.commit(false).unwrap();
+            }
+            if driver.writer.pending_records() > 0 {
+                continue;
+            }
+            let mut rounds = 0;
+            while driver.reclaim().unwrap() {
+                rounds += 1;
+                prop_assert!(rounds < 1000, "reclaiming comes to an end");
+            }
+            let (live, total) = (driver.index.live_bytes(), driver.index.total_bytes());
+            prop_assert_eq!(live, driver.live_bytes());
+            prop_assert!(total <= 2 * live + 3 * u64::from(SEGMENT_BYTES), "{} for {} live", total, live);
+            let files = segment_files(&disk).len() as u64;
+            prop_assert_eq!(files * u64::from(SEGMENT_BYTES), total, "the index knows every segment");
+        }
+        if driver.writer.pending_records() > 0 {
+            driver.commit(true).unwrap();
+        }
+        for (key, payload) in driver.live() {
+            let position = driver.index.get(*key).unwrap();
+            prop_assert_eq!(&driver.files.read(position).unwrap()[..], &payload[..]);
+        }
+        let recovered = recover(&disk.crash_with(|_| true)).unwrap();
+        driver.history.check(&recovered.records);
+        check_index(&recovered);
+        let mut index = recovered.index;
+        index.retain(|key| driver.live().contains_key(&key));
+        prop_assert_eq!(index.len(), driver.live().len());
+        prop_assert_eq!(index.live_bytes(), driver.live_bytes());
+    }
+}
+
+#[test]
+fn any_number_of_supersessions_stays_within_the_bound() {
+    let disk = SimulatedDisk::new();
+    let mut driver = Driver::start(&disk).unwrap();
+    for _ in 0..40 {
+        driver.enqueue(&body(1, 500));
+        driver.commit(false).unwrap();
+    }
+    for round in 0..2000 {
+        // One message is never touched; the others are rewritten over and over.
+        driver.supersede(1 + round % 39, &body(3, 500));
+        driver.commit(false).unwrap();
+        while driver.reclaim().unwrap() {}
+        let allowed = 2 * driver.index.live_bytes() + 4 * u64::from(SEGMENT_BYTES);
+        let files = segment_files(&disk).len() as u64;
+        assert!(files * u64::from(SEGMENT_BYTES) <= allowed);
+    }
+    assert!(driver.writer.oldest_segment() > 50);
+}
+
+#[test]
+fn a_copy_that_was_not_made_is_asked_for_again() {
+    let disk = SimulatedDisk::new();
+    let mut driver = Driver::start(&disk).unwrap();
+    driver.enqueue(b"stays");
+    for _ in 0..30 {
+        let key = driver.enqueue(&body(1, 2000));
+        driver.commit(true).unwrap();
+        driver.index.forget(key);
+    }
+    let first = driver.index.next_reclaim();
+    assert_eq!(first, Reclaim::Copy(vec![1]));
+    assert_eq!(driver.index.next_reclaim(), first);
+    driver.index.forget(1);
+    assert_eq!(driver.index.next_reclaim(), Reclaim::Delete(1));
+    assert_eq!(driver.index.oldest_segment(), 2);
+}
+
+#[test]
+fn a_key_anchored_twice_in_a_segment_is_copied_once() {
+    let disk = SimulatedDisk::new();
+    let mut driver = Driver::start(&disk).unwrap();
+    driver.enqueue(b"first copy");
+    driver.enqueue(b"stays, too");
+    driver.commit(true).unwrap();
+    driver.supersede(0, b"second copy");
+    driver.commit(true).unwrap();
+    for _ in 0..30 {
+        let key = driver.enqueue(&body(1, 2000));
+        driver.commit(true).unwrap();
+        driver.index.forget(key);
+    }
+    assert_eq!(driver.index.next_reclaim(), Reclaim::Copy(vec![1, 2]));
+}
+
+#[test]
+fn segments_report_their_live_share() {
+    let disk = SimulatedDisk::new();
+    let mut driver = Driver::start(&disk).unwrap();
+    for _ in 0..6 {
+        driver.enqueue(&body(1, 2000));
+        driver.commit(true).unwrap();
+    }
+    let segments: Vec<_> = driver.index.segments().collect();
+    let bytes = u64::from(SEGMENT_BYTES);
+    assert_eq!(segments, [(1, 2 * 2028, bytes), (2, 2 * 2028, bytes), (3, 2 * 2028, bytes)]);
+    assert_eq!((driver.index.live_bytes(), driver.index.total_bytes()), (6 * 2028, 3 * bytes));
+}
