@@ -1,0 +1,4 @@
+//! Whole-engine behaviour on virtual time and a simulated disk.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod crash;
