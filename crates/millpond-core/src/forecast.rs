@@ -260,7 +260,7 @@ mod tests {
         let waits: Vec<Duration> =
             (0..50).map(|_| times.next(Duration::from_secs(2), Some(5.0), at(0.0), 0.0)).collect();
         assert_eq!(waits[0], Duration::from_secs(2));
-        assert!(waits.windows(2).all(|pair| pair[1] - pair[0] == Duration::from_millis(200)));
+        assert!(waits.windows(2).all(|pair| pair[1] == pair[0] + Duration::from_millis(200)));
         let later = times.next(Duration::from_secs(2), Some(5.0), at(100.0), 0.0);
         assert_eq!(later, Duration::from_secs(2), "places do not pile up beyond those who asked");
     }

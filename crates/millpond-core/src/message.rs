@@ -305,8 +305,9 @@ impl Message {
 
     /// The latest failure, with when its attempt ended.
     pub fn last_failure(&self) -> Option<(&Failure, Wall)> {
-        self.history.iter().rev().find_map(|attempt| {
-            attempt.failure.as_ref().map(|failure| (failure, attempt.ended()))
-        })
+        self.history
+            .iter()
+            .rev()
+            .find_map(|attempt| attempt.failure.as_ref().map(|failure| (failure, attempt.ended())))
     }
 }

@@ -144,9 +144,5 @@ mod tests {
         {
             assert!(text.contains(expected), "{expected} is missing");
         }
-        if let Ok(path) = std::env::var("MILLPOND_CHART_OUT") {
-            std::fs::write(path, text).unwrap();
-            println!("{}", terminal(&leveling(), 90));
-        }
     }
 }

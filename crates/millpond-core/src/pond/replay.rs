@@ -108,6 +108,9 @@ impl Pond {
         self.slot_mut(seq).expiry_timer = Some(expiry);
         self.timers.set(expiry, Timer::Expiry(seq));
         self.when_durable(op, Gated::Show(seq), now);
+        // There is room among the dead letters.
+        let number = self.slot(seq).message.queue;
+        self.serve(number, now);
     }
 
     pub(super) fn delete_dead(&mut self, request: RequestId, queue: &Name, seq: Seq, now: Now) {

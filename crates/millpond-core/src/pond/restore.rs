@@ -191,7 +191,9 @@ impl Pond {
 /// When a wait ends that was begun at `begun` and meant to end at `ends`: not later than its whole length from
 /// now, for the wall clock may have been set back since.
 fn resume(now: Now, begun: Wall, ends: Wall) -> Mono {
-    now.mono_at(ends).min(now.mono.plus(ends.since(begun)))
+    let at = now.mono_at(ends);
+    // An end before its beginning shows a clock set back in between: then there is no length to go by.
+    if ends < begun { at } else { at.min(now.mono.plus(ends.since(begun))) }
 }
 
 fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<Wall>) {

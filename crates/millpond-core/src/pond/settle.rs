@@ -113,6 +113,9 @@ impl Pond {
                 self.give_back(receipt.seq, &attempt, delay, true, now);
             }
         }
+        if let Some(target) = freed {
+            self.serve_target(target, now);
+        }
         Ok(())
     }
 
@@ -190,6 +193,18 @@ impl Pond {
         }
         let seq = receipt.seq;
         let freed = self.free_call(seq, false, now);
+        if self.slot(seq).expiry_timer.is_none() {
+            // Its time to live ran out on the way.
+            self.expire(seq, None, false, now);
+        } else {
+            self.return_untouched(seq, now);
+        }
+        if let Some(target) = freed {
+            self.serve_target(target, now);
+        }
+    }
+
+    fn return_untouched(&mut self, seq: Seq, now: Now) {
         let op = self.emit_about(seq, Record::Returned { seq, attempt: None, due: None });
         let number = self.slot(seq).message.queue;
         self.shift(seq, Phase::Ready, None, |slot| {
@@ -199,9 +214,6 @@ impl Pond {
         });
         self.when_durable(op, Gated::Show(seq), now);
         self.serve(number, now);
-        if let Some(target) = freed {
-            self.serve_target(target, now);
-        }
     }
 
     pub(super) fn extend(&mut self, request: RequestId, leases: &[(Receipt, Duration)], now: Now) {

@@ -1,0 +1,9 @@
+//! What goes over the wire between Millpond and those who use it.
+//!
+//! Owns the JSON shapes of requests and answers, the problems, and the rule that bytes travel as text or as
+//! base64. Must never know the engine: whoever speaks to Millpond from outside needs no other crate of it.
+
+pub mod client;
+pub mod encoding;
+pub mod problem;
+pub mod types;

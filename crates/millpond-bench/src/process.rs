@@ -1,0 +1,42 @@
+//! The CPU time of this process and of its children.
+//!
+//! Owns the reading of `/proc`. Must never count a process that has ended.
+
+use anyhow::{Context as _, Result};
+use std::time::Duration;
+
+/// A process that is watched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process(pub(crate) u32);
+
+impl Process {
+    pub(crate) fn this() -> Self {
+        Self(std::process::id())
+    }
+
+    /// CPU time so far, user and system, all threads; in steps of a clock tick (10 ms).
+    pub(crate) fn cpu(self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))
+            .with_context(|| format!("process {} has ended", self.0))?;
+        let ticks = ticks(&stat).context("/proc/<pid>/stat has an unknown form")?;
+        Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    }
+}
+
+/// Fields 14 and 15; the name in field 2 may hold spaces and brackets.
+fn ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ticks;
+
+    #[test]
+    fn ticks_are_found_behind_an_odd_name() {
+        assert_eq!(ticks("7 (a) b) R 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20"), Some(42));
+    }
+}

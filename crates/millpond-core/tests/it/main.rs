@@ -1,0 +1,19 @@
+//! Behaviour of the pond as its users see it, rule by rule, and against a reference model over random runs.
+//!
+//! Owns nothing but tests. Must never read a clock: time is what a test says it is.
+#![expect(
+    clippy::unwrap_used,
+    clippy::unchecked_time_subtraction,
+    reason = "a test that goes wrong may panic"
+)]
+
+mod bounds;
+mod dead_letters;
+mod forecast;
+mod leases;
+mod life;
+mod push;
+mod random_runs;
+mod restart;
+mod rig;
+mod world;

@@ -1,0 +1,312 @@
+//! Restarts and clocks: what is kept, what is fenced, and what a stepping wall clock must not change.
+
+use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, retry, retry_in, s, target};
+use millpond_core::command::{Command, Input, NewMessage, ReplayWhich, Reply, SettleError, Settlement};
+use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
+use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings};
+use std::time::Duration;
+
+const HOUR: i64 = 3600;
+
+fn rig() -> Rig {
+    Rig::new(QueueSettings::default())
+}
+
+#[test]
+fn every_phase_survives_a_restart() {
+    let mut rig = rig();
+    let mut phases = Vec::new();
+    let delayed = rig.enqueue(NewMessage { delay: s(500), ..message() }).unwrap().seq;
+    phases.push((delayed, Phase::Delayed));
+    for (outcome, phase) in
+        [(complete(), Phase::Succeeded), (dead(), Phase::Dead), (retry_in(s(500)), Phase::Backoff)]
+    {
+        let seq = rig.fill(1)[0];
+        let receipt = rig.lease_one();
+        rig.settle(receipt, outcome).unwrap();
+        phases.push((seq, phase));
+    }
+    let cancelled = rig.fill(1)[0];
+    rig.cancel(cancelled).unwrap();
+    phases.push((cancelled, Phase::Cancelled));
+    let leased = rig.fill(2);
+    rig.lease_one();
+    phases.extend([(leased[0], Phase::Leased), (leased[1], Phase::Ready)]);
+    let before: Vec<_> = phases.iter().map(|&(seq, _)| rig.status(seq).unwrap().message).collect();
+    rig.restart();
+    for ((seq, phase), mut before) in phases.into_iter().zip(before) {
+        let mut after = rig.status(seq).unwrap().message;
+        assert_eq!(after.phase, phase);
+        // The due time is remembered only while something waits for it.
+        (before.due, after.due) = Default::default();
+        assert_eq!(after, before);
+    }
+}
+
+#[test]
+fn a_restart_of_a_restart_is_the_same() {
+    let mut rig = rig();
+    rig.fill(3);
+    let receipt = rig.lease_one();
+    rig.settle(receipt, retry()).unwrap();
+    rig.lease_one();
+    rig.restart();
+    let first = rig.stats();
+    rig.restart();
+    let second = rig.stats();
+    assert_eq!((first.ready, first.leased, first.backoff), (1, 1, 1));
+    assert_eq!((second.ready, second.leased, second.backoff), (1, 1, 1));
+}
+
+#[test]
+fn a_worker_may_finish_across_a_restart_and_the_cap_holds_meanwhile() {
+    let mut rig = Rig::new(QueueSettings { concurrency: Some(1), ..QueueSettings::default() });
+    rig.fill(2);
+    let receipt = rig.lease_one();
+    rig.pass(s(10));
+    rig.restart();
+    assert!(rig.lease(1).is_empty(), "the lease of before counts");
+    assert!(rig.extend(receipt, s(30)).is_ok());
+    assert_eq!(rig.settle(receipt, complete()), Ok(()));
+    assert_eq!(rig.lease(1).len(), 1);
+}
+
+#[test]
+fn a_lease_that_a_restart_interrupted_burns_no_attempt() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    rig.lease_one();
+    rig.restart();
+    rig.pass(s(30));
+    let message = rig.status(seq).unwrap().message;
+    assert_eq!((message.phase, message.attempts), (Phase::Ready, 0));
+    assert_eq!(message.history[0].outcome, AttemptOutcome::Interrupted);
+}
+
+#[test]
+fn a_hand_out_whose_record_was_lost_may_be_settled_while_nobody_else_was_handed_the_message() {
+    for outcome in [complete(), retry(), dead(), release()] {
+        let mut rig = rig();
+        let seq = rig.fill(1)[0];
+        rig.hold_durability = true;
+        let receipt = rig.lease_one();
+        rig.hold_durability = false;
+        rig.restart_keeping(0);
+        assert_eq!(rig.phase(seq), Phase::Ready, "power took the record of the hand-out");
+        assert_eq!(rig.settle(receipt, outcome.clone()), Ok(()));
+        assert_ne!(rig.status(seq).unwrap().message.deliveries, 0, "it counts");
+        let before = rig.status(seq).unwrap().message;
+        rig.restart();
+        let after = rig.status(seq).unwrap().message;
+        assert_eq!((after.phase, after.deliveries), (before.phase, before.deliveries));
+        assert_eq!(rig.settle(receipt, outcome), Ok(()), "its answer may have been lost");
+        assert_eq!(rig.status(seq).unwrap().message, after);
+    }
+}
+
+#[test]
+fn a_hand_out_whose_record_was_lost_is_fenced_once_another_got_the_message() {
+    let mut rig = rig();
+    rig.fill(1);
+    rig.hold_durability = true;
+    let first = rig.lease_one();
+    rig.hold_durability = false;
+    rig.restart_keeping(0);
+    let second = rig.lease_one();
+    assert_eq!(rig.settle(first, complete()), Err(SettleError::LeaseLost));
+    assert_eq!(rig.settle(second, complete()), Ok(()));
+}
+
+#[test]
+fn two_hand_outs_lost_one_after_the_other_leave_only_the_second_a_chance() {
+    let mut rig = rig();
+    rig.fill(1);
+    rig.hold_durability = true;
+    let first = rig.lease_one();
+    rig.restart_keeping(0);
+    rig.make_durable();
+    let second = rig.lease_one();
+    rig.restart_keeping(0);
+    rig.make_durable();
+    rig.hold_durability = false;
+    assert_eq!(rig.settle(first, complete()), Err(SettleError::LeaseLost), "another got the message since");
+    assert_eq!(rig.settle(second, complete()), Ok(()));
+}
+
+#[test]
+fn work_that_expired_while_the_server_was_down_is_dead_lettered_once() {
+    let mut rig = rig();
+    let seq = rig.enqueue(NewMessage { ttl: Some(s(60)), ..message() }).unwrap().seq;
+    rig.now.wall = rig.now.wall.plus(s(120));
+    rig.restart();
+    assert!(rig.lease(1).is_empty());
+    let message = rig.status(seq).unwrap().message;
+    assert_eq!((message.phase, message.dead_reason), (Phase::Dead, Some(DeadReason::Expired)));
+    rig.restart();
+    assert_eq!(rig.stats().dead, 1);
+}
+
+#[test]
+fn delays_and_backoffs_go_on_across_a_restart() {
+    let mut rig = rig();
+    rig.enqueue(NewMessage { delay: s(100), ..message() }).unwrap();
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    rig.settle(receipt, retry_in(s(100))).unwrap();
+    rig.pass(s(60));
+    rig.restart();
+    rig.pass(s(40) - ms(1));
+    assert!(rig.lease(2).is_empty());
+    rig.pass(ms(1));
+    assert_eq!(rig.lease(2).len(), 2);
+}
+
+#[test]
+fn an_hour_forwards_or_back_on_the_wall_clock_changes_no_wait() {
+    for step in [HOUR, -HOUR] {
+        let mut rig = rig();
+        rig.enqueue(NewMessage { delay: s(10), ..message() }).unwrap();
+        rig.fill(1);
+        let receipt = rig.lease_one();
+        rig.step_wall(step);
+        rig.pass(s(9));
+        rig.extend(receipt, s(30)).unwrap();
+        assert!(rig.lease(1).is_empty());
+        rig.pass(s(1));
+        assert_eq!(rig.lease(1).len(), 1, "the delay is over, step {step}");
+        rig.pass(s(29) - ms(1));
+        assert!(rig.lease(1).is_empty(), "the lease stands");
+        rig.pass(ms(1));
+        assert_eq!(rig.lease(1).len(), 1);
+    }
+}
+
+#[test]
+fn a_wall_clock_set_back_across_a_restart_stalls_nothing() {
+    let mut rig = rig();
+    rig.enqueue(NewMessage { delay: s(10), ..message() }).unwrap();
+    rig.fill(2);
+    let first = rig.lease_one();
+    rig.settle(first, retry_in(s(20))).unwrap();
+    let second = rig.lease_one();
+    rig.step_wall(-HOUR);
+    rig.restart();
+    let stats = rig.stats();
+    assert_eq!((stats.delayed, stats.backoff, stats.leased), (1, 1, 1));
+    assert_eq!(rig.extend(second, LEASE_TOTAL_MAX + s(1)), Err(SettleError::TooLong));
+    rig.pass(s(30));
+    assert_eq!(rig.lease(3).len(), 3, "no wait is longer than it was meant to be");
+}
+
+#[test]
+fn a_wall_clock_set_back_across_a_restart_keeps_nothing_for_ever() {
+    let settings = QueueSettings { retention: s(600), ..QueueSettings::default() };
+    let mut rig = Rig::new(settings);
+    let expiring = rig.fill(1)[0];
+    let done = rig.fill(1)[0];
+    rig.pause(true);
+    rig.pause(false);
+    let leased = rig.lease(2);
+    rig.settle(leased[1].receipt, complete()).unwrap();
+    rig.settle(leased[0].receipt, release()).unwrap();
+    rig.step_wall(-100 * HOUR);
+    rig.restart();
+    rig.pass(s(600));
+    assert_eq!(rig.phase(expiring), Phase::Dead);
+    rig.pass(Duration::from_hours(1));
+    assert!(rig.status(done).is_err());
+}
+
+#[test]
+fn a_number_is_not_used_again_for_another_acknowledged_message() {
+    let mut rig = rig();
+    let first = rig.fill(3);
+    let receipt = rig.lease_one();
+    rig.settle(receipt, dead()).unwrap();
+    rig.replay(ReplayWhich::All).unwrap();
+    rig.restart();
+    let second = rig.fill(3);
+    assert!(second.iter().all(|seq| !first.contains(seq)));
+    assert!(second[0] > first[2]);
+}
+
+#[test]
+fn an_enqueue_lost_with_the_power_can_be_repeated() {
+    let mut rig = rig();
+    rig.hold_durability = true;
+    let request = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![keyed(1, 1)] });
+    assert!(rig.answer(request).is_none());
+    rig.hold_durability = false;
+    rig.restart_keeping(0);
+    assert!(!rig.enqueue(keyed(1, 1)).unwrap().duplicate);
+}
+
+#[test]
+fn calls_under_way_keep_their_places_across_a_restart_until_their_leases_end() {
+    let mut rig = Rig::pushing(target(2), QueueSettings::default());
+    rig.fill(5);
+    assert_eq!(rig.take_calls().len(), 2);
+    rig.restart();
+    assert_eq!(rig.target_stats().inflight, 2);
+    assert!(rig.take_calls().is_empty());
+    rig.pass(s(7));
+    assert_eq!(rig.take_calls().len(), 2);
+}
+
+#[test]
+fn copies_change_nothing_whatever_is_restored_from_them() {
+    let mut rig = rig();
+    rig.fill(4);
+    let leased = rig.lease(3);
+    rig.settle(leased[0].receipt, retry_in(s(100))).unwrap();
+    rig.settle(leased[1].receipt, dead()).unwrap();
+    let before: Vec<_> =
+        (1..=4).map(|seq| rig.status(millpond_core::identity::Seq(seq)).unwrap().message).collect();
+    let from = rig.log.len();
+    rig.input(Input::CopyBasics);
+    rig.input(Input::Copy((1..=5).map(|seq| (millpond_core::identity::Seq(seq), None)).collect()));
+    rig.log.drain(..from);
+    rig.durable = rig.log.len();
+    rig.restart();
+    for message in before {
+        assert_eq!(rig.status(message.seq).unwrap().message, message);
+    }
+    assert_eq!(rig.settle(leased[2].receipt, complete()), Ok(()));
+}
+
+#[test]
+fn a_replay_survives_a_restart_in_its_middle_and_loses_none() {
+    let mut rig = rig();
+    rig.fill(300);
+    for leased in rig.lease(300) {
+        rig.settle(leased.receipt, dead()).unwrap();
+    }
+    rig.hold_durability = true;
+    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
+    rig.hold_durability = false;
+    rig.restart();
+    let stats = rig.stats();
+    assert!(stats.dead > 0 && stats.ready > 0, "in the middle of it");
+    assert_eq!(stats.dead + stats.ready, 300);
+    rig.replay(ReplayWhich::All).unwrap();
+    assert_eq!(rig.stats().ready, 300);
+}
+
+#[test]
+fn a_settlement_that_was_not_durable_may_be_repeated_after_a_restart() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.hold_durability = true;
+    let request = rig.ask(Command::Settle(vec![Settlement { receipt, outcome: complete() }]));
+    assert!(rig.answer(request).is_none());
+    rig.hold_durability = false;
+    rig.restart_keeping(0);
+    assert_eq!(rig.phase(seq), Phase::Leased);
+    let Reply::Settled(answers) =
+        rig.ask_now(Command::Settle(vec![Settlement { receipt, outcome: complete() }]))
+    else {
+        panic!("settled")
+    };
+    assert_eq!(answers, [Ok(())]);
+}

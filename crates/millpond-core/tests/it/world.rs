@@ -1,0 +1,820 @@
+//! A pond and the reference model side by side, on virtual time, with a log that becomes durable late.
+//!
+//! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
+
+use crate::rig::{ms, name, s};
+use bytes::Bytes;
+use millpond_core::command::{
+    CallOutcome, CancelError, Command, Declared, Effect, EnqueueError, Input, LeaseRequest, Leased, LookupError,
+    NewMessage, OpNumber, Reply, RequestId, SettleError, StorageState,
+};
+use millpond_core::identity::{Receipt, Seq};
+use millpond_core::message::{Content, Holder, IdempotencyKey, Phase};
+use millpond_core::name::Name;
+use millpond_core::pond::Pond;
+use millpond_core::rate::Rate;
+use millpond_core::record::Record;
+use millpond_core::settings::{DeadLetterSettings, OnExpiry, QueueSettings, RetrySettings, TargetSettings};
+use millpond_core::time::{Mono, Now, Wall};
+use millpond_testkit::model::{Ending, Message, Model, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What one message of an enqueue must be answered.
+#[derive(Debug)]
+enum Fate {
+    Accepted { seq: u64, position: Option<u64> },
+    Duplicate { seq: u64, phase: Phase },
+    Mismatch,
+    Full,
+    TooLate,
+    StorageFull,
+}
+
+/// What a request must be answered.
+#[derive(Debug)]
+enum Answer {
+    Enqueued(Vec<Fate>),
+    Leased { queue: usize, max: usize, until: Mono },
+    Settled(Result<(), SettleError>),
+    Extended(bool),
+    Cancelled(Option<bool>, Option<Phase>),
+    Status(Option<(Phase, u32, u32)>),
+    Paused,
+    Replayed(u64),
+    DeadDeleted(bool),
+}
+
+/// An answer that is due, once so many records about these messages, or this one of the log, are durable.
+#[derive(Debug)]
+struct Due {
+    answer: Answer,
+    gates: Vec<(u64, usize)>,
+    gate: usize,
+}
+
+pub(crate) struct World {
+    pond: Pond,
+    pub(crate) model: Model,
+    pub(crate) now: Now,
+    log: Vec<Record>,
+    durable: usize,
+    /// Records of earlier boots.
+    before: usize,
+    due: BTreeMap<RequestId, Due>,
+    asked: u64,
+    /// Hand-outs to workers in this step that no answer has carried yet.
+    handed: BTreeSet<Receipt>,
+    /// Calls in this step that no effect has begun yet.
+    called: BTreeSet<Receipt>,
+    visible_before: BTreeSet<u64>,
+    dead_before: Vec<usize>,
+    /// Every receipt that a worker ever got, in any boot.
+    pub(crate) receipts: Vec<Receipt>,
+    /// Calls of this boot that have not been reported.
+    pub(crate) calls: Vec<Receipt>,
+    pauses: Vec<(usize, usize, bool)>,
+    storage: StorageState,
+    clock_stepped: bool,
+}
+
+fn names() -> [Name; 3] {
+    ["bounded", "pushed", "sharing"].map(name)
+}
+
+fn declared() -> Declared {
+    let retry = RetrySettings {
+        max_attempts: 3,
+        max_deliveries: Some(6),
+        backoff_min: ms(500),
+        backoff_max: s(20),
+    };
+    let dead_letter = |max_messages| DeadLetterSettings { max_messages, retention: s(400), owner: None };
+    let bounded = QueueSettings {
+        concurrency: Some(3),
+        expected_service_time: Some(s(2)),
+        max_wait: Some(s(5)),
+        max_messages: Some(14),
+        max_bytes: 1000,
+        lease: s(10),
+        retention: s(300),
+        result_retention: s(60),
+        retry,
+        dead_letter: dead_letter(4),
+        ..QueueSettings::default()
+    };
+    let pushed = QueueSettings {
+        target: Some(name("till")),
+        concurrency: None,
+        max_wait: None,
+        max_messages: Some(30),
+        on_expiry: OnExpiry::Drop,
+        dead_letter: dead_letter(100),
+        ..bounded.clone()
+    };
+    let sharing = QueueSettings { concurrency: Some(2), on_expiry: OnExpiry::DeadLetter, ..pushed.clone() };
+    let till = TargetSettings {
+        concurrency: 3,
+        rate: Some(Rate { events: 4, per: s(1) }),
+        timeout: s(3),
+        hold_after_timeout: Some(s(4)),
+    };
+    let settings = [bounded, pushed, sharing];
+    Declared { targets: vec![(name("till"), till)], queues: names().into_iter().zip(settings).collect() }
+}
+
+fn subject(record: &Record) -> Option<u64> {
+    match record {
+        Record::Boot { .. } | Record::Queue(_) => None,
+        Record::Message { message, .. } => Some(message.seq.0),
+        Record::Leased { receipt, .. } => Some(receipt.seq.0),
+        Record::Extended { seq, .. }
+        | Record::Returned { seq, .. }
+        | Record::Died { seq, .. }
+        | Record::Replayed { seq, .. }
+        | Record::Forgotten { seq } => Some(seq.0),
+    }
+}
+
+/// The phase in which a record leaves its message; `None`: gone.
+fn phase_after(record: &Record) -> Option<Phase> {
+    match record {
+        Record::Message { message, .. } => Some(message.phase),
+        Record::Leased { .. } | Record::Extended { .. } => Some(Phase::Leased),
+        Record::Returned { due, .. } => Some(if due.is_some() { Phase::Backoff } else { Phase::Ready }),
+        Record::Died { .. } => Some(Phase::Dead),
+        Record::Replayed { .. } => Some(Phase::Ready),
+        Record::Boot { .. } | Record::Queue(_) | Record::Forgotten { .. } => None,
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let declared = declared();
+        let queues = declared.queues.iter().map(|(_, settings)| settings.clone());
+        let queues = queues.map(|settings| (settings.target.as_ref().map(|_| 0), settings));
+        let targets = declared.targets.iter().map(|(_, settings)| settings.clone()).collect();
+        let model = Model::new(queues.map(|(target, settings)| (settings, target)).collect(), targets);
+        let mut world = Self {
+            pond: Pond::new(seed),
+            model,
+            now: Now { wall: Wall(1_800_000_000_000_000), mono: Mono(0) },
+            log: Vec::new(),
+            durable: 0,
+            before: 0,
+            due: BTreeMap::new(),
+            asked: 0,
+            handed: BTreeSet::new(),
+            called: BTreeSet::new(),
+            visible_before: BTreeSet::new(),
+            dead_before: vec![0; 3],
+            receipts: Vec::new(),
+            calls: Vec::new(),
+            pauses: Vec::new(),
+            storage: StorageState::Roomy,
+            clock_stepped: false,
+        };
+        world.open();
+        world
+    }
+
+    fn open(&mut self) {
+        self.look();
+        self.pond.open(declared(), self.now);
+        assert_eq!(self.pond.epoch(), self.model.epoch);
+        self.end_step();
+        // The engine serves nobody before the boot's own record is durable.
+        self.make_durable(self.before + 1);
+        self.tick();
+    }
+
+    // --- one step --------------------------------------------------------------------------------------------
+
+    /// Begins the handling of one input: what is due by now happens before it.
+    fn begin_step(&mut self) {
+        self.look();
+        self.model.advance(self.now);
+    }
+
+    /// Notes what a hand-out of this step may rest on, though the same step ends it.
+    fn look(&mut self) {
+        self.visible_before = (0..3).flat_map(|queue| self.model.visible(queue).map(|(seq, _)| seq)).collect();
+        self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
+    }
+
+    fn handle(&mut self, input: Input) {
+        self.pond.handle(input, self.now);
+    }
+
+    fn end_step(&mut self) {
+        let from = self.log.len();
+        let effects: Vec<Effect> = self.pond.effects().collect();
+        for effect in effects {
+            match effect {
+                Effect::Append { op, record, .. } => self.appended(op, record),
+                Effect::Reply { request, reply } => self.replied(request, reply),
+                Effect::Dispatch { leased, .. } => self.dispatched(&leased),
+                Effect::Forget(seq) => {
+                    assert!(!self.model.messages.contains_key(&seq.0), "{seq:?} is forgotten too early");
+                }
+            }
+        }
+        assert!(self.handed.is_empty() && self.called.is_empty(), "a hand-out that nobody was told of");
+        self.compare_records(from);
+        self.pond.assert_consistent();
+        self.compare_numbers();
+    }
+
+    fn appended(&mut self, op: OpNumber, record: Record) {
+        assert_eq!(op.0, (self.log.len() - self.before) as u64 + 1, "records are numbered without gaps");
+        match &record {
+            Record::Leased { receipt, until, holder, .. } if receipt.epoch == self.model.epoch => {
+                self.judge_hand_out(*receipt, *until, *holder);
+            }
+            Record::Returned { seq, due: Some(due), .. } => self.model.name_backoff(seq.0, *due, self.now),
+            Record::Replayed { seq, place, expires, .. } => {
+                self.model.replay(seq.0, *place, *expires, self.now);
+            }
+            _ => {}
+        }
+        self.log.push(record);
+    }
+
+    fn judge_hand_out(&mut self, receipt: Receipt, until: Wall, holder: Holder) {
+        let seq = receipt.seq.0;
+        let (queue, place) = {
+            let message = &self.model.messages[&seq];
+            (message.queue, message.place)
+        };
+        assert!(self.model.is_visible(seq), "{seq} is handed out before it is durable");
+        assert_ne!(self.storage, StorageState::SettleOnly);
+        let passed = self.model.visible(queue).find(|(other, one)| {
+            one.place < place && self.visible_before.contains(other)
+        });
+        assert!(passed.is_none(), "{seq} is handed out before {passed:?}");
+        let full_before = self.dead_before[queue] as u64;
+        let dead_max = self.model.queues[queue].settings.dead_letter.max_messages;
+        assert!(self.model.is_open(queue) || full_before < dead_max, "{seq} is handed out beyond a cap");
+        let pushed = holder == Holder::Push;
+        if pushed {
+            assert!(self.model.may_call(0, self.now, 1), "{seq} is pushed beyond the target's cap or pace");
+            self.model.targets[0].starts.push(self.now.mono);
+            self.judge_windows();
+            self.called.insert(receipt);
+            self.calls.push(receipt);
+        } else {
+            self.handed.insert(receipt);
+            self.receipts.push(receipt);
+        }
+        self.model.hand_out(receipt, until, pushed, self.now);
+        let Some(cap) = self.model.queues[queue].settings.concurrency else { return };
+        assert!(self.model.of(queue, Phase::Leased).count() <= cap as usize, "the queue's cap is exceeded");
+    }
+
+    /// In any window of length w that ends now, at most rate × w + 1 calls were started.
+    fn judge_windows(&self) {
+        let target = &self.model.targets[0];
+        let rate = target.settings.rate.unwrap().per_second();
+        for (index, start) in target.starts.iter().enumerate() {
+            let window = self.now.mono.since(*start).as_secs_f64() + 2e-6;
+            let calls = (target.starts.len() - index) as f64;
+            assert!(calls <= rate * window + 1.0, "{calls} calls in {window} s");
+        }
+    }
+
+    fn compare_records(&self, from: usize) {
+        let mut written: BTreeMap<u64, usize> = BTreeMap::new();
+        for record in &self.log {
+            if let Some(seq) = subject(record) {
+                *written.entry(seq).or_default() += 1;
+            }
+        }
+        for (seq, count) in &written {
+            let expected = self.model.records(*seq);
+            assert_eq!(*count, expected, "records about {seq}: {:?}", self.log_of(*seq));
+        }
+        for (&seq, states) in &self.model.history {
+            assert_eq!(written.get(&seq).copied().unwrap_or(0), states.len(), "records about {seq} are missing");
+        }
+        for record in self.log[from..].iter().rev() {
+            let Some(seq) = subject(record) else { continue };
+            let left = written.get_mut(&seq).unwrap();
+            *left -= 1;
+            let state = self.model.history[&seq][*left].as_ref();
+            assert_eq!(phase_after(record), state.map(|state| state.phase), "{record:?}");
+        }
+    }
+
+    fn log_of(&self, seq: u64) -> Vec<&Record> {
+        self.log.iter().filter(|record| subject(record) == Some(seq)).collect()
+    }
+
+    fn compare_numbers(&mut self) {
+        // Messages that are due but not dealt with yet are counted differently.
+        if self.pond.next_wakeup().is_some_and(|at| at <= self.now.mono) {
+            return;
+        }
+        self.judge_idleness();
+        self.asked += 1;
+        let request = RequestId(self.asked);
+        self.pond.handle(Input::Command { request, command: Command::Overview }, self.now);
+        let effects: Vec<Effect> = self.pond.effects().collect();
+        let [Effect::Reply { reply: Reply::Overview(views, targets), .. }] = &effects[..] else {
+            panic!("an overview is answered at once and changes nothing: {effects:?}")
+        };
+        assert_eq!(targets[0].inflight, self.model.occupied(0) as u64, "calls that occupy the target");
+        for (queue, name) in names().iter().enumerate() {
+            let stats = &views.iter().find(|view| view.name == *name).unwrap().stats;
+            let count = |phase| self.model.of(queue, phase).count() as u64;
+            assert_eq!(stats.ready, self.model.visible(queue).count() as u64, "ready in {name}");
+            assert_eq!(stats.delayed, count(Phase::Delayed), "delayed in {name}");
+            assert_eq!(stats.leased, count(Phase::Leased), "leased in {name}");
+            assert_eq!(stats.backoff, count(Phase::Backoff), "in backoff in {name}");
+            assert_eq!(stats.dead, count(Phase::Dead), "dead in {name}");
+            assert_eq!(stats.bytes, self.model.unfinished(queue).1, "bytes in {name}");
+            assert_eq!(stats.paused, self.model.queues[queue].paused);
+            if !self.clock_stepped {
+                let ready = self.model.visible(queue).map(|(_, message)| message.due_since).min();
+                assert_eq!(stats.oldest_ready_age, self.age(ready), "age of the oldest ready in {name}");
+                let leased = self.model.of(queue, Phase::Leased).map(|(_, message)| message.due_since).min();
+                assert_eq!(stats.oldest_leased_age, self.age(leased), "age of the oldest leased in {name}");
+                let backoff = self.model.of(queue, Phase::Backoff).map(|(_, message)| message.due_since).min();
+                assert_eq!(stats.oldest_backoff_age, self.age(backoff), "age of the oldest backoff in {name}");
+            }
+        }
+    }
+
+    fn age(&self, since: Option<Mono>) -> Duration {
+        since.map_or(Duration::ZERO, |since| self.now.mono.since(since))
+    }
+
+    /// Nothing that could be handed out lies about.
+    fn judge_idleness(&self) {
+        if self.storage == StorageState::SettleOnly {
+            return;
+        }
+        for queue in 0..3 {
+            let Some((seq, _)) = self.model.visible(queue).next().filter(|_| self.model.is_open(queue)) else {
+                continue;
+            };
+            let waits = self.due.values().any(|due| matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue));
+            assert!(!waits, "{seq} is not handed to a worker that waits for it");
+            let idle = self.model.queues[queue].target.is_some() && self.model.may_call(0, self.now, -2);
+            assert!(!idle, "{seq} is not pushed though the target has room");
+        }
+    }
+
+    // --- answers -----------------------------------------------------------------------------------------------
+
+    fn replied(&mut self, request: RequestId, reply: Reply) {
+        let due = self.due.remove(&request).unwrap_or_else(|| panic!("nobody asked {request:?}: {reply:?}"));
+        for (seq, count) in &due.gates {
+            let durable = self.model.durable.get(seq).copied().unwrap_or(0);
+            assert!(durable >= *count, "{reply:?} is told before {seq} is durable: {durable} of {count}");
+        }
+        assert!(self.durable >= due.gate, "{reply:?} is told before its record is durable");
+        match (due.answer, reply) {
+            (Answer::Enqueued(fates), Reply::Enqueued(Ok(answers))) => {
+                assert_eq!(fates.len(), answers.len());
+                for (fate, answer) in fates.iter().zip(&answers) {
+                    judge_enqueue(fate, answer);
+                }
+            }
+            (Answer::Leased { queue, max, until }, Reply::Leased(Ok(leased))) => {
+                self.judge_leased(request, queue, max, until, &leased);
+            }
+            (Answer::Settled(expected), Reply::Settled(answers)) => assert_eq!(answers, [expected]),
+            (Answer::Extended(expected), Reply::Extended(answers)) => {
+                assert_eq!(answers[0].is_ok(), expected, "{answers:?}");
+            }
+            (Answer::Cancelled(expected, phase), Reply::Cancelled(answer)) => match (expected, answer) {
+                (Some(true), Ok(status)) => assert_eq!(status.message.phase, Phase::Cancelled),
+                (Some(false), Err(CancelError::NotCancellable(told))) => assert_eq!(Some(told), phase),
+                (None, Err(CancelError::Lookup(_))) => {}
+                (expected, answer) => panic!("{expected:?} expected, {answer:?}"),
+            },
+            (Answer::Status(expected), Reply::Status(answer)) => {
+                let told = answer.map(|status| status.message);
+                let told = told.map(|message| (message.phase, message.attempts, message.deliveries));
+                match expected {
+                    Some(expected) => assert_eq!(told, Ok(expected)),
+                    None => assert!(matches!(told, Err(LookupError::Forgotten | LookupError::NeverIssued))),
+                }
+            }
+            (Answer::Paused, Reply::Paused(Ok(()))) => {}
+            (Answer::Replayed(expected), Reply::Replayed(Ok(count))) => assert_eq!(count, expected),
+            (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => assert_eq!(answer.is_ok(), expected),
+            (answer, reply) => panic!("{answer:?} expected, {reply:?}"),
+        }
+    }
+
+    fn judge_leased(&mut self, request: RequestId, queue: usize, max: usize, until: Mono, leased: &[Leased]) {
+        assert!(leased.len() <= max);
+        if leased.is_empty() {
+            assert!(self.now.mono >= until, "a worker that waits is sent away too early");
+            return;
+        }
+        let earlier = self.due.iter().find(|(other, due)| {
+            **other < request && matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue)
+        });
+        assert!(earlier.is_none(), "{request:?} is served before {earlier:?}");
+        for one in leased {
+            assert!(self.handed.remove(&one.receipt), "{one:?} was not handed out");
+            let message = &self.model.messages[&one.receipt.seq.0];
+            assert_eq!(message.queue, queue);
+            assert_eq!((message.attempts, message.deliveries), (one.message.attempts, one.message.deliveries));
+        }
+    }
+
+    fn dispatched(&mut self, leased: &Leased) {
+        assert!(self.called.remove(&leased.receipt), "{leased:?} was not handed out");
+    }
+
+    // --- time and durability -------------------------------------------------------------------------------------
+
+    /// Lets everything happen that is due now.
+    pub(crate) fn tick(&mut self) {
+        loop {
+            self.begin_step();
+            self.handle(Input::Tick);
+            self.end_step();
+            if self.pond.next_wakeup().is_none_or(|at| at > self.now.mono) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn pass(&mut self, time: Duration) {
+        let end = self.now.mono.plus(time);
+        while let Some(at) = self.pond.next_wakeup().filter(|&at| at <= end) {
+            self.set_mono(at.max(self.now.mono));
+            self.tick();
+        }
+        self.set_mono(end);
+        self.tick();
+    }
+
+    pub(crate) fn until_wakeup(&mut self) {
+        if let Some(at) = self.pond.next_wakeup() {
+            self.pass(at.since(self.now.mono));
+        }
+    }
+
+    fn set_mono(&mut self, mono: Mono) {
+        self.now = Now { wall: self.now.wall_at(mono), mono };
+    }
+
+    pub(crate) fn step_wall(&mut self, seconds: i64) {
+        self.clock_stepped = true;
+        self.now.wall = Wall(self.now.wall.0 + seconds * 1_000_000);
+    }
+
+    pub(crate) fn pending(&self) -> usize {
+        self.log.len() - self.durable
+    }
+
+    fn make_durable(&mut self, count: usize) {
+        self.begin_step();
+        for record in &self.log[self.durable..count] {
+            if let Some(seq) = subject(record) {
+                *self.model.durable.entry(seq).or_default() += 1;
+            }
+        }
+        self.durable = count;
+        self.handle(Input::Durable(OpNumber((count - self.before) as u64)));
+        self.end_step();
+    }
+
+    /// Makes `more` further records durable.
+    pub(crate) fn sync(&mut self, more: usize) {
+        self.make_durable(self.durable + more.min(self.pending()));
+    }
+
+    pub(crate) fn sync_all(&mut self) {
+        while self.pending() > 0 {
+            self.sync(usize::MAX);
+        }
+        let unanswered: Vec<_> =
+            self.due.iter().filter(|(_, due)| !matches!(due.answer, Answer::Leased { .. })).collect();
+        assert!(unanswered.is_empty(), "all is durable, and not answered: {unanswered:?}");
+    }
+
+    /// The engine dies; of what was not durable, the first `more` records survive.
+    pub(crate) fn crash(&mut self, more: usize) {
+        let kept = self.durable + more.min(self.pending());
+        self.log.truncate(kept);
+        let mut records: BTreeMap<u64, usize> = BTreeMap::new();
+        for seq in self.log.iter().filter_map(subject) {
+            *records.entry(seq).or_default() += 1;
+        }
+        self.model.restart(&records, self.now);
+        self.pauses.retain(|&(at, ..)| at < kept);
+        for (queue, model) in self.model.queues.iter_mut().enumerate() {
+            let last = self.pauses.iter().rev().find(|&&(_, at, _)| at == queue);
+            model.paused = last.is_some_and(|&(.., paused)| paused);
+        }
+        self.pond = Pond::new(self.asked);
+        for record in &self.log {
+            self.pond.restore(record.clone());
+        }
+        assert_eq!(self.pond.orphans(), None);
+        self.due.clear();
+        self.calls.clear();
+        self.storage = StorageState::Roomy;
+        self.before = kept;
+        self.durable = kept;
+        self.open();
+    }
+
+    // --- commands --------------------------------------------------------------------------------------------------
+
+    fn ask(&mut self, command: Command) -> RequestId {
+        self.asked += 1;
+        let request = RequestId(self.asked);
+        self.handle(Input::Command { request, command });
+        request
+    }
+
+    fn expect(&mut self, request: RequestId, answer: Answer, gates: &[u64]) {
+        let decided = |seq: &u64| {
+            let known = self.model.messages.get(seq)?;
+            Some((*seq, known.decided_with))
+        };
+        let gates = gates.iter().filter_map(decided).collect();
+        self.due.insert(request, Due { answer, gates, gate: 0 });
+        self.end_step();
+    }
+
+    pub(crate) fn enqueue(&mut self, queue: usize, news: &[New]) {
+        self.begin_step();
+        let messages = news.iter().map(New::message).collect();
+        let next = self.model.history.keys().max().copied().unwrap_or(0);
+        let request = self.ask(Command::Enqueue { queue: names()[queue].clone(), messages });
+        // The numbers that the pond has chosen are read off its records: nothing else is written by an enqueue.
+        let effects: Vec<Effect> = self.pond.effects().collect();
+        let mut chosen = effects.iter().filter_map(|effect| match effect {
+            Effect::Append { record: Record::Message { message, .. }, .. } => Some(message.seq.0),
+            _ => None,
+        });
+        let (mut fates, mut gates) = (Vec::new(), Vec::new());
+        for new in news {
+            let verdict = self.model.judge(queue, new.bytes as u64, new.key);
+            let full = self.storage != StorageState::Roomy && !matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
+            let fate = match verdict {
+                _ if full => Fate::StorageFull,
+                Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
+                Verdict::Mismatch => Fate::Mismatch,
+                Verdict::Full => Fate::Full,
+                Verdict::TooLate => Fate::TooLate,
+                Verdict::Accept | Verdict::AcceptOrTooLate => match chosen.next() {
+                    Some(seq) => self.accept(seq, queue, new),
+                    None => Fate::TooLate,
+                },
+            };
+            let exact = verdict != Verdict::AcceptOrTooLate;
+            assert!(!exact || verdict != Verdict::Accept || full || !matches!(fate, Fate::TooLate), "{new:?} is refused");
+            if let Fate::Accepted { seq, .. } | Fate::Duplicate { seq, .. } = fate {
+                gates.push(seq);
+            }
+            fates.push(fate);
+        }
+        assert_eq!(chosen.next(), None, "more is stored than was accepted");
+        assert!(self.model.history.keys().all(|seq| *seq <= next || gates.contains(seq)));
+        for effect in effects {
+            let Effect::Append { op, record, .. } = effect else {
+                let Effect::Reply { request, reply } = effect else { panic!("{effect:?}") };
+                let gates = gates.iter().map(|&seq| (seq, self.model.messages[&seq].decided_with)).collect();
+                let answer = Answer::Enqueued(std::mem::take(&mut fates));
+                self.due.insert(request, Due { answer, gates, gate: 0 });
+                self.replied(request, reply);
+                return self.end_step();
+            };
+            self.appended(op, record);
+        }
+        self.expect(request, Answer::Enqueued(fates), &gates);
+    }
+
+    fn accept(&mut self, seq: u64, queue: usize, new: &New) -> Fate {
+        let ahead = self.model.of(queue, Phase::Ready).count() as u64;
+        let ttl = new.ttl.unwrap_or(self.model.queues[queue].settings.retention);
+        let message = Model::message(queue, seq, new.bytes as u64, (new.delay, ttl), new.key, self.now);
+        self.model.accept(seq, message, new.delay, self.now);
+        Fate::Accepted { seq, position: new.delay.is_zero().then_some(ahead) }
+    }
+
+    pub(crate) fn lease(&mut self, queue: usize, max: usize, lease: Option<Duration>, wait: Duration) {
+        self.begin_step();
+        let wish = LeaseRequest { queue: names()[queue].clone(), max, lease, wait };
+        let request = self.ask(Command::Lease(wish));
+        let until = self.now.mono.plus(wait);
+        self.expect(request, Answer::Leased { queue, max, until }, &[]);
+    }
+
+    pub(crate) fn abandon(&mut self, pick: usize) {
+        let waiting: Vec<RequestId> = self.due.iter().filter_map(|(request, due)| {
+            matches!(due.answer, Answer::Leased { .. }).then_some(*request)
+        }).collect();
+        let Some(&request) = waiting.get(pick % waiting.len().max(1)) else { return };
+        self.begin_step();
+        self.due.remove(&request);
+        self.handle(Input::Abandon(request));
+        self.end_step();
+    }
+
+    pub(crate) fn settle(&mut self, receipt: Receipt, outcome: &millpond_core::command::SettleOutcome) {
+        self.begin_step();
+        let (ending, delay) = millpond_testkit::model::ending_of(outcome);
+        let allowed = self.model.may_settle(receipt, ending);
+        if allowed == Some(true) {
+            self.model.settle(receipt, ending, delay, true, self.now);
+        }
+        let settlement = millpond_core::command::Settlement { receipt, outcome: outcome.clone() };
+        let request = self.ask(Command::Settle(vec![settlement]));
+        let answer = Answer::Settled(allowed.map(|_| ()).ok_or(SettleError::LeaseLost));
+        let gates: &[u64] = if allowed.is_some() { &[receipt.seq.0] } else { &[] };
+        self.expect(request, answer, gates);
+    }
+
+    pub(crate) fn extend(&mut self, receipt: Receipt, lease: Duration) {
+        self.begin_step();
+        let allowed = self.model.may_extend(receipt, lease, self.now) == Some(true);
+        if allowed {
+            self.model.extend(receipt, lease, self.now);
+        }
+        let request = self.ask(Command::Extend(vec![(receipt, lease)]));
+        self.expect(request, Answer::Extended(allowed), &[]);
+    }
+
+    pub(crate) fn cancel(&mut self, seq: u64) {
+        self.begin_step();
+        let allowed = self.model.may_cancel(seq);
+        let phase = self.model.messages.get(&seq).map(|message| message.phase);
+        if allowed == Some(true) {
+            self.model.cancel(seq, self.now);
+        }
+        let request = self.ask(Command::Cancel(Seq(seq)));
+        self.expect(request, Answer::Cancelled(allowed, phase), &[seq]);
+    }
+
+    pub(crate) fn status(&mut self, seq: u64) {
+        self.begin_step();
+        let known = self.model.messages.get(&seq);
+        let known = known.map(|message| (message.phase, message.attempts, message.deliveries));
+        let request = self.ask(Command::Status { seq: Seq(seq), wait: None });
+        self.expect(request, Answer::Status(known), &[seq]);
+    }
+
+    pub(crate) fn pause(&mut self, queue: usize, paused: bool) {
+        self.begin_step();
+        if self.model.queues[queue].paused != paused {
+            self.model.queues[queue].paused = paused;
+            self.pauses.push((self.log.len(), queue, paused));
+        }
+        let gate = self.pauses.iter().rev().find(|&&(_, at, _)| at == queue).map_or(0, |&(at, ..)| at + 1);
+        let request = self.ask(Command::Pause { queue: names()[queue].clone(), paused });
+        self.due.insert(request, Due { answer: Answer::Paused, gates: Vec::new(), gate });
+        self.end_step();
+    }
+
+    pub(crate) fn replay_all(&mut self, queue: usize) {
+        self.begin_step();
+        let count = self.model.of(queue, Phase::Dead).count() as u64;
+        let which = millpond_core::command::ReplayWhich::All;
+        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
+        self.expect(request, Answer::Replayed(count), &[]);
+    }
+
+    pub(crate) fn replay_one(&mut self, queue: usize, pick: usize) {
+        let dead: Vec<u64> = self.model.of(queue, Phase::Dead).map(|(seq, _)| seq).collect();
+        let Some(&seq) = dead.get(pick % dead.len().max(1)) else { return };
+        self.begin_step();
+        let which = millpond_core::command::ReplayWhich::These(vec![Seq(seq)]);
+        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
+        let gate = self.log.len() + 1;
+        self.due.insert(request, Due { answer: Answer::Replayed(1), gates: Vec::new(), gate });
+        self.end_step();
+    }
+
+    pub(crate) fn delete_dead(&mut self, seq: u64) {
+        self.begin_step();
+        let known = self.model.messages.get(&seq).filter(|message| message.phase == Phase::Dead);
+        let queue = known.map(|message| message.queue);
+        if queue.is_some() {
+            self.model.delete(seq);
+        }
+        let gates = queue.map(|_| (seq, self.model.records(seq))).into_iter().collect();
+        let request = self.ask(Command::DeleteDead { queue: names()[queue.unwrap_or(0)].clone(), seq: Seq(seq) });
+        self.due.insert(request, Due { answer: Answer::DeadDeleted(queue.is_some()), gates, gate: 0 });
+        self.end_step();
+    }
+
+    pub(crate) fn undelivered(&mut self, receipt: Receipt) {
+        if receipt.epoch != self.model.epoch {
+            return;
+        }
+        self.begin_step();
+        let message = self.model.messages.get(&receipt.seq.0);
+        let holds = message.is_some_and(|message| {
+            message.phase == Phase::Leased && message.hold.is_some_and(|hold| hold.receipt == receipt)
+        });
+        if holds {
+            self.model.take_back(receipt, self.now);
+        }
+        self.handle(Input::Undelivered(receipt));
+        self.end_step();
+    }
+
+    pub(crate) fn end_call(&mut self, pick: usize, outcome: CallOutcome) {
+        if self.calls.is_empty() {
+            return;
+        }
+        let receipt = self.calls.swap_remove(pick % self.calls.len());
+        self.begin_step();
+        let ending = match outcome {
+            CallOutcome::Succeeded { .. } => Ending::Done,
+            CallOutcome::Failed { .. } => Ending::Failed,
+            CallOutcome::Dead { .. } => Ending::Rejected,
+            CallOutcome::Throttled { .. } => Ending::Throttled,
+            CallOutcome::Released => Ending::Released,
+        };
+        if self.model.may_settle(receipt, ending) == Some(true) {
+            let on_time = self.model.messages[&receipt.seq.0].phase == Phase::Leased;
+            let target = &mut self.model.targets[0];
+            match &outcome {
+                CallOutcome::Failed { timed_out: true, .. } if on_time => {
+                    target.held_until.push(self.now.mono.plus(target.settings.hold()));
+                }
+                CallOutcome::Throttled { pause, .. } => {
+                    target.paused_until = target.paused_until.max(self.now.mono.plus(*pause));
+                }
+                _ => {}
+            }
+            self.model.settle(receipt, ending, None, true, self.now);
+        }
+        self.handle(Input::CallEnded { receipt, outcome });
+        self.end_step();
+    }
+
+    pub(crate) fn copy(&mut self, seq: u64) {
+        self.begin_step();
+        self.model.copy(seq);
+        self.handle(Input::Copy(vec![(Seq(seq), None)]));
+        self.end_step();
+    }
+
+    pub(crate) fn copy_basics(&mut self) {
+        self.begin_step();
+        self.handle(Input::CopyBasics);
+        self.end_step();
+    }
+
+    pub(crate) fn set_storage(&mut self, storage: StorageState) {
+        self.begin_step();
+        self.storage = storage;
+        self.handle(Input::Storage(storage));
+        self.end_step();
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pond.is_idle()
+    }
+}
+
+fn judge_enqueue(fate: &Fate, answer: &Result<millpond_core::command::Accepted, EnqueueError>) {
+    match (fate, answer) {
+        (Fate::Accepted { seq, position }, Ok(accepted)) => {
+            assert_eq!((accepted.seq.0, accepted.position, accepted.duplicate), (*seq, *position, false));
+        }
+        (Fate::Duplicate { seq, phase }, Ok(accepted)) => {
+            assert_eq!((accepted.seq.0, accepted.phase, accepted.duplicate), (*seq, *phase, true));
+        }
+        (Fate::Mismatch, Err(EnqueueError::IdempotencyMismatch))
+        | (Fate::StorageFull, Err(EnqueueError::StorageFull)) => {}
+        (Fate::Full, Err(EnqueueError::QueueFull { retry_after, .. }))
+        | (Fate::TooLate, Err(EnqueueError::WaitTooLong { retry_after, .. })) => {
+            assert!(*retry_after >= s(1) && *retry_after <= Duration::from_hours(1), "{retry_after:?}");
+        }
+        (fate, answer) => panic!("{fate:?} expected, {answer:?}"),
+    }
+}
+
+/// A message to enqueue.
+#[derive(Debug, Clone)]
+pub(crate) struct New {
+    pub(crate) bytes: usize,
+    pub(crate) delay: Duration,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) key: Option<(u128, u128)>,
+}
+
+impl New {
+    fn message(&self) -> NewMessage {
+        let content = Content { body: Bytes::from(vec![b'x'; self.bytes]), ..Content::default() };
+        let key = self.key.map(|(key, payload)| IdempotencyKey { key, payload });
+        NewMessage { content: Arc::new(content), delay: self.delay, ttl: self.ttl, key }
+    }
+}
+
+#[expect(dead_code, reason = "names the type that a message of the model has")]
+type ModelMessage = Message;

@@ -1,0 +1,205 @@
+//! Connections: accepting them, speaking HTTP on them, ending them.
+//!
+//! Owns the accept loop and the bounds of one connection: how many there are, how long one may be silent, how large
+//! a head may be. Must never look into a request.
+
+use crate::limits::Limits;
+use crate::router::answer;
+use crate::shared::Shared;
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// Pause after a failed accept: it fails again at once while the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// HTTP/2: how often a silent peer is asked for a sign of life.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
+
+/// Whether connections shall end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Closing {
+    /// They go on.
+    Not,
+    /// Each ends once its requests are answered; no new ones are accepted.
+    Gracefully,
+    /// They are cut.
+    Now,
+}
+
+/// The connections of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct Connections {
+    shared: Arc<Shared>,
+    router: Router,
+    protocol: auto::Builder<TokioExecutor>,
+    permits: Arc<Semaphore>,
+    closing: watch::Receiver<Closing>,
+}
+
+/// What one connection is doing.
+#[derive(Debug)]
+struct Activity {
+    began: Instant,
+    /// Requests under way.
+    running: AtomicU32,
+    /// When the latest request ended, in milliseconds since `began`.
+    idle_since_millis: AtomicU64,
+}
+
+impl Activity {
+    /// How long the connection has been silent; `None` while a request is under way.
+    fn idle(&self) -> Option<Duration> {
+        if self.running.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        let since = Duration::from_millis(self.idle_since_millis.load(Ordering::Relaxed));
+        Some(self.began.elapsed().saturating_sub(since))
+    }
+}
+
+/// Counts a request as under way while it lives.
+struct Running(Arc<Activity>);
+
+impl Running {
+    fn start(activity: &Arc<Activity>) -> Self {
+        activity.running.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let millis = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.idle_since_millis.store(millis, Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until connections shall end at least as `awaited` says.
+async fn ends(closing: &mut watch::Receiver<Closing>, awaited: Closing) -> Closing {
+    closing.wait_for(|&closing| closing >= awaited).await.map_or(Closing::Now, |closing| *closing)
+}
+
+fn protocol(limits: &Limits) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // Silent connections and slow heads are ended by `serve_one`, for both versions alike and without a timer per
+    // request. hyper's least buffer is 8 KiB.
+    builder
+        .http1()
+        .header_read_timeout(None)
+        .max_headers(limits.headers)
+        .max_buf_size(limits.head_bytes.max(8 << 10));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(limits.head_bytes).unwrap_or(u32::MAX));
+    builder
+}
+
+impl Connections {
+    /// Connections that are answered by `router`, and end when `closing` says so.
+    pub(crate) fn new(shared: Arc<Shared>, router: Router, closing: watch::Receiver<Closing>) -> Self {
+        let protocol = protocol(&shared.limits);
+        let permits = Arc::new(Semaphore::new(shared.limits.connections.min(Semaphore::MAX_PERMITS)));
+        Self { shared, router, protocol, permits, closing }
+    }
+
+    /// Accepts connections until told to close.
+    pub(crate) async fn accept(self, listener: TcpListener) {
+        let mut closing = self.closing.clone();
+        let ends = async { closing.wait_for(|&closing| closing > Closing::Not).await.is_ok() };
+        let accepts = async {
+            loop {
+                // Beyond the limit, connections wait in the listener's backlog.
+                let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let connections = self.clone();
+                        tokio::spawn(async move {
+                            connections.serve_one(stream).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection; trying again");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            _ = ends => {}
+            () = accepts => {}
+        }
+    }
+
+    /// Waits until every connection has ended.
+    pub(crate) async fn ended(&self) {
+        let all = u32::try_from(self.shared.limits.connections).unwrap_or(u32::MAX);
+        // The permits are never closed; all of them are back once nobody is connected.
+        let _ = self.permits.acquire_many(all).await;
+    }
+
+    async fn serve_one(self, stream: TcpStream) {
+        // Answers are small and complete: waiting to fill a packet would only delay them.
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let Self { shared, router, protocol, mut closing, .. } = self;
+        let activity = Arc::new(Activity {
+            began: Instant::now(),
+            running: AtomicU32::new(0),
+            idle_since_millis: AtomicU64::new(0),
+        });
+        let head_timeout = shared.limits.head_timeout;
+        let service = {
+            let activity = Arc::clone(&activity);
+            service_fn(move |request: hyper::Request<Incoming>| {
+                let (shared, mut router, running) =
+                    (Arc::clone(&shared), router.clone(), Running::start(&activity));
+                async move {
+                    let response = answer(&shared, &mut router, request).await;
+                    drop(running);
+                    Ok::<_, Infallible>(response)
+                }
+            })
+        };
+        let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+        let mut awaited = Closing::Gracefully;
+        let mut silence = pin!(tokio::time::sleep(head_timeout));
+        loop {
+            tokio::select! {
+                result = connection.as_mut() => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, "a connection ended early");
+                    }
+                    return;
+                }
+                told = ends(&mut closing, awaited) => {
+                    if told == Closing::Now {
+                        return;
+                    }
+                    awaited = Closing::Now;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = silence.as_mut() => {
+                    let idle = activity.idle().unwrap_or_default();
+                    let Some(left) = head_timeout.checked_sub(idle).filter(|left| !left.is_zero()) else { return };
+                    silence.as_mut().reset(Instant::now() + left);
+                }
+            }
+        }
+    }
+}

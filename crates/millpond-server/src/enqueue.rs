@@ -1,0 +1,288 @@
+//! Accepting work: one message, or a batch.
+//!
+//! Owns what becomes of `POST …/messages` between the wire and the engine. Must never answer 202 before the engine
+//! has said that the message is durable.
+
+use crate::errors::{Answer, Refusal, Told as _, refuse, refused, retry_after_seconds};
+use crate::headers::{self, Prefer, value};
+use crate::limits::{discard, read_body, read_json};
+use crate::paths::QueueName;
+use crate::shared::Shared;
+use crate::view;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use millpond_api::encoding;
+use millpond_api::problem::{Problem, Slug};
+use millpond_api::types::{self, BatchAnswer, BatchMessage};
+use millpond_core::command::{Accepted, NewMessage};
+use millpond_core::message::{Content, IdempotencyKey};
+use millpond_core::name::Name;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
+const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// What the producer asks for beside the bytes.
+struct Wish {
+    content_type: String,
+    headers: Vec<(String, String)>,
+    delay: Duration,
+    ttl: Option<Duration>,
+    key: Option<String>,
+}
+
+impl Wish {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
+        headers::refuse_unsupported(headers)?;
+        let content_type = match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
+            None => DEFAULT_CONTENT_TYPE,
+            Some(Ok(text)) => text,
+            Some(Err(_)) => {
+                return Err(refuse(
+                    Slug::Malformed,
+                    "the header content-type has characters other than visible ASCII",
+                ));
+            }
+        };
+        Ok(Self {
+            content_type: content_type.to_owned(),
+            headers: headers::trace_context(headers),
+            delay: headers::duration(headers, "millpond-delay")?.unwrap_or_default(),
+            ttl: headers::duration(headers, "millpond-ttl")?,
+            key: headers::idempotency_key(headers)?,
+        })
+    }
+
+    fn message(self, shared: &Shared, queue: &Name, body: Bytes) -> NewMessage {
+        let Self { content_type, headers, delay, ttl, key } = self;
+        let keys = shared.handle.keys();
+        let key = key.map(|key| {
+            let ttl_micros = ttl.map_or(u128::MAX, |ttl| ttl.as_micros());
+            let times = [delay.as_micros().to_le_bytes(), ttl_micros.to_le_bytes()];
+            IdempotencyKey {
+                key: keys.digest(&[queue.as_str().as_bytes(), key.as_bytes()]),
+                payload: keys.digest(&[&body, content_type.as_bytes(), times.as_flattened()]),
+            }
+        });
+        NewMessage { content: Arc::new(Content { content_type, headers, body }), delay, ttl, key }
+    }
+}
+
+/// `POST /v1/queues/{queue}/messages`: 202 once the message is durable.
+pub(crate) async fn enqueue(
+    State(shared): State<Arc<Shared>>,
+    QueueName(queue): QueueName,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let wish = match shared.refuse_if_draining().and_then(|()| Wish::from_headers(&parts.headers)) {
+        Ok(wish) => wish,
+        Err(refusal) => {
+            discard(body);
+            return Err(refusal);
+        }
+    };
+    let body = read_body(body, shared.max_body_bytes, shared.limits.body_timeout).await?;
+    let message = wish.message(&shared, &queue, body);
+    let mut results = shared
+        .handle
+        .enqueue(queue.clone(), vec![message])
+        .await
+        .map_err(|error| refused(&error, queue.as_str()))?;
+    match results.pop().expect("one answer per message") {
+        Ok(accepted) => Ok(accepted_answer(&shared, &queue, &accepted, Prefer::read(&parts.headers))),
+        Err(error) => Err(Refusal(Box::new(error.problem(queue.as_str())))),
+    }
+}
+
+fn accepted_answer(shared: &Shared, queue: &Name, accepted: &Accepted, prefer: Prefer) -> Response {
+    let keys = shared.handle.keys();
+    let id = keys.id(accepted.seq).to_string();
+    let status_url = shared.status_url(&id, &keys.token(accepted.seq));
+    let body = types::Accepted {
+        id,
+        queue: queue.as_str().to_owned(),
+        status: view::state(accepted.phase),
+        status_url: status_url.clone(),
+        position: accepted.position,
+        expected_start_seconds: view::expected_start(accepted.promise),
+        accepted_at: view::rfc3339(accepted.accepted),
+        duplicate: accepted.duplicate,
+    };
+    let mut response = json(&body);
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(header::LOCATION, value(status_url));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(accepted.result_in)));
+    if accepted.duplicate {
+        headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+    }
+    if prefer.respond_async {
+        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
+    response
+}
+
+/// A 200 with `body` as JSON.
+pub(crate) fn json(body: &impl serde::Serialize) -> Response {
+    let bytes = serde_json::to_vec(body).expect("our own types have string keys and finite numbers");
+    let mut response = Response::new(Body::from(bytes));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// `POST /v1/queues/{queue}/messages/batch`: each message for itself, answers in the same order.
+pub(crate) async fn enqueue_batch(
+    State(shared): State<Arc<Shared>>,
+    QueueName(queue): QueueName,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    if let Err(refusal) =
+        shared.refuse_if_draining().and_then(|()| headers::refuse_unsupported(&parts.headers))
+    {
+        discard(body);
+        return Err(refusal);
+    }
+    let limits = &shared.limits;
+    let limit_bytes = limits.batch_bytes.max(shared.max_body_bytes);
+    let batch: Vec<BatchMessage> =
+        read_json(&parts.headers, body, limit_bytes, limits.body_timeout, "an array of messages").await?;
+    within_batch_limit(batch.len(), limits.batch)?;
+    let mut answers: Vec<Option<BatchAnswer>> = Vec::with_capacity(batch.len());
+    let mut messages = Vec::with_capacity(batch.len());
+    for (place, item) in batch.into_iter().enumerate() {
+        match batch_message(&shared, &queue, item) {
+            Ok(message) => {
+                messages.push(message);
+                answers.push(None);
+            }
+            Err(Refusal(mut problem)) => {
+                problem.detail = format!("message {place} of the batch: {}", problem.detail);
+                answers.push(Some(batch_refusal(*problem)));
+            }
+        }
+    }
+    let results = shared
+        .handle
+        .enqueue(queue.clone(), messages)
+        .await
+        .map_err(|error| refused(&error, queue.as_str()))?;
+    let mut results = results.into_iter();
+    let mut next = || match results.next().expect("one answer per message") {
+        Ok(accepted) => batch_acceptance(&shared, &accepted),
+        Err(error) => batch_refusal(error.problem(queue.as_str())),
+    };
+    let answers: Vec<BatchAnswer> =
+        answers.into_iter().map(|known| known.unwrap_or_else(&mut next)).collect();
+    Ok(json(&answers))
+}
+
+/// Refuses a list that is longer than the server takes.
+pub(crate) fn within_batch_limit(length: usize, limit: usize) -> Result<(), Refusal> {
+    if length <= limit {
+        return Ok(());
+    }
+    Err(refuse(
+        Slug::TooLarge,
+        format!("the array has {length} elements, and at most {limit} are taken; split it"),
+    ))
+}
+
+/// A duration in a JSON body.
+pub(crate) fn seconds(number: f64, field: &str) -> Result<Duration, Refusal> {
+    Duration::try_from_secs_f64(number).map_err(|_| {
+        refuse(
+            Slug::Malformed,
+            format!("{field} is {number}; write a number of seconds that is not negative"),
+        )
+    })
+}
+
+fn batch_message(shared: &Shared, queue: &Name, item: BatchMessage) -> Result<NewMessage, Refusal> {
+    for (name, given) in [("tenant", &item.tenant), ("group", &item.group)] {
+        if given.is_some() {
+            return Err(headers::unsupported(name));
+        }
+    }
+    if let Some(other) = item.criticality.as_deref().filter(|class| *class != view::CRITICALITY) {
+        return Err(headers::unsupported(&format!("criticality {other:?}")));
+    }
+    if item.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > headers::KEY_BYTES_MAX) {
+        let detail = format!("idempotency_key must have 1 to {} bytes", headers::KEY_BYTES_MAX);
+        return Err(refuse(Slug::Malformed, detail));
+    }
+    let content_type = item.content_type.unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned());
+    if HeaderValue::from_str(&content_type).is_err() {
+        return Err(refuse(Slug::Malformed, "content_type has characters that no header may have"));
+    }
+    let body = encoding::decode(item.body, item.body_encoding)
+        .map_err(|error| refuse(Slug::Malformed, format!("body: {error}")))?;
+    if body.len() as u64 > shared.max_body_bytes {
+        let detail =
+            format!("body has {} bytes, more than the {} that are taken", body.len(), shared.max_body_bytes);
+        return Err(refuse(Slug::TooLarge, detail));
+    }
+    let wish = Wish {
+        content_type,
+        headers: batch_headers(&item.headers)?,
+        delay: item.delay_seconds.map_or(Ok(Duration::ZERO), |number| seconds(number, "delay_seconds"))?,
+        ttl: item.ttl_seconds.map(|number| seconds(number, "ttl_seconds")).transpose()?,
+        key: item.idempotency_key,
+    };
+    Ok(wish.message(shared, queue, body))
+}
+
+/// The trace context among a batch message's headers; others cannot be handed on by this version.
+fn batch_headers(
+    given: &std::collections::BTreeMap<String, String>,
+) -> Result<Vec<(String, String)>, Refusal> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let lower = name.to_ascii_lowercase();
+        let name = match lower.as_str() {
+            "traceparent" => HeaderName::from_static("traceparent"),
+            "tracestate" => HeaderName::from_static("tracestate"),
+            _ => {
+                return Err(headers::unsupported(&format!(
+                    "the header {:?} in headers",
+                    crate::paths::shown(name)
+                )));
+            }
+        };
+        let value = HeaderValue::from_str(value).map_err(|_| {
+            refuse(Slug::Malformed, format!("headers.{name} has characters that no header may have"))
+        })?;
+        headers.insert(name, value);
+    }
+    Ok(headers::trace_context(&headers))
+}
+
+fn batch_acceptance(shared: &Shared, accepted: &Accepted) -> BatchAnswer {
+    let keys = shared.handle.keys();
+    let id = keys.id(accepted.seq).to_string();
+    BatchAnswer {
+        status: 202,
+        status_url: Some(shared.status_url(&id, &keys.token(accepted.seq))),
+        id: Some(id),
+        position: accepted.position,
+        duplicate: accepted.duplicate,
+        error: None,
+    }
+}
+
+fn batch_refusal(problem: Problem) -> BatchAnswer {
+    BatchAnswer {
+        status: problem.status,
+        id: None,
+        status_url: None,
+        position: None,
+        duplicate: false,
+        error: Some(problem),
+    }
+}

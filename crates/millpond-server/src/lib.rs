@@ -1,0 +1,25 @@
+//! Millpond over HTTP: the front door, the status of messages, the workers' API, push, metrics.
+//!
+//! Owns everything between a socket and the engine. Must never hold a rule of the queue: those are the engine's.
+
+mod connections;
+mod dead;
+mod enqueue;
+mod errors;
+mod guard;
+mod headers;
+mod limits;
+mod metrics;
+mod pages;
+mod paths;
+mod push;
+mod queues;
+mod router;
+mod serve;
+mod shared;
+mod status;
+mod view;
+mod workers;
+
+pub use limits::Limits;
+pub use serve::{ServeError, ServerOptions, serve};

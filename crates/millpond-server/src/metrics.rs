@@ -1,0 +1,306 @@
+//! `GET /metrics`: the engine's numbers as OpenMetrics text.
+//!
+//! Owns the names of the metrics. Must never label anything with an id, a tenant or a key: the labels are queues,
+//! targets and words of a fixed list.
+
+use crate::errors::{Answer, refused};
+use crate::shared::Shared;
+use crate::view::CRITICALITY;
+use axum::extract::State;
+use axum::response::IntoResponse as _;
+use http::header;
+use millpond_core::command::QueueView;
+use millpond_core::message::AttemptOutcome;
+use millpond_core::stats::{BUCKETS_SECONDS, Histogram, QueueStats, TargetStats};
+use millpond_engine::stats::JournalStats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The numbers of one scrape.
+#[derive(Debug)]
+struct Snapshot {
+    queues: Vec<QueueView>,
+    targets: Vec<TargetStats>,
+    journal: JournalStats,
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Answer {
+    let (queues, targets) = shared.handle.overview().await.map_err(|error| refused(&error, ""))?;
+    let snapshot = Snapshot { queues, targets, journal: shared.handle.journal() };
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], snapshot.text()).into_response())
+}
+
+type Written = Result<(), fmt::Error>;
+
+impl Snapshot {
+    fn text(self) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(self));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("writing to a string cannot fail");
+        text
+    }
+
+    /// One gauge per queue; `value` is `None` where there is nothing to say.
+    fn gauge(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&QueueStats) -> Option<f64>,
+    ) -> Written {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for queue in &self.queues {
+            if let Some(value) = value(&queue.stats) {
+                metric.encode_family(&[("queue", queue.name.as_str())])?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One value per queue and word of a fixed list.
+    fn by_word<const WORDS: usize>(
+        &self,
+        mut metric: MetricEncoder<'_>,
+        label: &str,
+        values: impl Fn(&QueueStats) -> [(&'static str, Value); WORDS],
+    ) -> Written {
+        for queue in &self.queues {
+            for (word, value) in values(&queue.stats) {
+                let labels = [("queue", queue.name.as_str()), (label, word)];
+                let mut sample = metric.encode_family(&labels)?;
+                match value {
+                    Value::Gauge(value) => sample.encode_gauge(&value)?,
+                    Value::Counter(value) => sample.encode_counter::<NoLabelSet, _, u64>(&value, None)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn histogram(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        name: &str,
+        help: &str,
+        value: impl Fn(&QueueStats) -> &Histogram,
+    ) -> Written {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for queue in &self.queues {
+            encode_histogram(
+                &mut metric.encode_family(&[("queue", queue.name.as_str())])?,
+                value(&queue.stats),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn encode_depths(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let help = "Messages by state";
+        let metric = encoder.encode_descriptor("millpond_queue_messages", help, None, MetricType::Gauge)?;
+        self.by_word(metric, "state", |stats| {
+            [
+                ("ready", whole(stats.ready)),
+                ("delayed", whole(stats.delayed)),
+                ("leased", whole(stats.leased)),
+                ("backoff", whole(stats.backoff)),
+                ("dead", whole(stats.dead)),
+            ]
+        })?;
+        let help = "Age of the oldest unfinished message since it was first due";
+        let name = "millpond_queue_oldest_age_seconds";
+        let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        self.by_word(metric, "state", |stats| {
+            [
+                ("any", seconds(stats.oldest_age)),
+                ("ready", seconds(stats.oldest_ready_age)),
+                ("leased", seconds(stats.oldest_leased_age)),
+                ("backoff", seconds(stats.oldest_backoff_age)),
+            ]
+        })?;
+        let help = "Bytes of messages that are not terminal";
+        self.gauge(encoder, "millpond_queue_bytes", help, |stats| Some(stats.bytes as f64))
+    }
+
+    fn encode_forecast(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let help = "Wait of a message that arrives now; absent while nothing can be promised";
+        self.gauge(encoder, "millpond_queue_predicted_wait_seconds", help, |stats| {
+            stats.predicted_wait.map(|wait| wait.as_secs_f64())
+        })?;
+        let help = "Time until nothing waits; absent if never or unknown";
+        self.gauge(encoder, "millpond_queue_drain_seconds", help, |stats| {
+            stats.drain.map(|drain| drain.as_secs_f64())
+        })?;
+        let help = "What the workers or the target can do; 0 while unknown";
+        self.gauge(encoder, "millpond_queue_capacity_per_second", help, |stats| {
+            Some(stats.capacity_per_second)
+        })?;
+        let help = "1 if arrivals have exceeded capacity for longer than the promise";
+        self.gauge(encoder, "millpond_queue_insurmountable", help, |stats| {
+            Some(f64::from(u8::from(stats.insurmountable)))
+        })
+    }
+
+    fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let counter = MetricType::Counter;
+        let metric = encoder.encode_descriptor("millpond_accepted", "Messages accepted", None, counter)?;
+        self.by_word(metric, "criticality", |stats| [(CRITICALITY, Value::Counter(stats.totals.accepted))])?;
+        let metric = encoder.encode_descriptor("millpond_refused", "Enqueues refused", None, counter)?;
+        self.by_word(metric, "reason", |stats| {
+            [
+                ("queue-full", Value::Counter(stats.totals.refused_full)),
+                ("wait-too-long", Value::Counter(stats.totals.refused_wait)),
+                ("other", Value::Counter(stats.totals.refused_other)),
+            ]
+        })?;
+        let metric =
+            encoder.encode_descriptor("millpond_deliveries", "Hand-outs that ended", None, counter)?;
+        self.by_word(metric, "outcome", |stats| {
+            std::array::from_fn::<_, { AttemptOutcome::ALL.len() }, _>(|place| {
+                (AttemptOutcome::ALL[place].as_str(), Value::Counter(stats.totals.deliveries[place]))
+            })
+        })?;
+        let help = "Time from first due to first hand-out";
+        self.histogram(encoder, "millpond_wait_seconds", help, |stats| &stats.totals.wait)?;
+        let help = "Time from hand-out to completion";
+        self.histogram(encoder, "millpond_service_seconds", help, |stats| &stats.totals.service)
+    }
+
+    fn encode_targets(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        type Of = fn(&TargetStats) -> u64;
+        let metrics: [(&str, &str, Of); 2] = [
+            ("millpond_target_inflight", "Calls that occupy the target, timed-out ones included", |target| {
+                target.inflight
+            }),
+            ("millpond_target_limit", "The cap in force", |target| target.limit),
+        ];
+        for (name, help, value) in metrics {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for target in &self.targets {
+                metric
+                    .encode_family(&[("target", target.name.as_str())])?
+                    .encode_gauge(&(value(target) as f64))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_journal(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let journal = &self.journal;
+        let help = "Time per commit, write and sync";
+        let mut metric = encoder.encode_descriptor(
+            "millpond_journal_commit_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        encode_histogram(&mut metric, &journal.commit)?;
+        let help = "Records per commit";
+        let mut metric =
+            encoder.encode_descriptor("millpond_journal_group_records", help, None, MetricType::Histogram)?;
+        let buckets = [(f64::INFINITY, journal.groups)];
+        metric.encode_histogram::<NoLabelSet>(journal.records as f64, journal.groups, &buckets, None)?;
+        let help = "Bytes of all segments on disk";
+        let mut metric =
+            encoder.encode_descriptor("millpond_journal_bytes", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&(journal.disk_bytes as f64))
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Written {
+        self.encode_depths(&mut encoder)?;
+        self.encode_forecast(&mut encoder)?;
+        self.encode_totals(&mut encoder)?;
+        self.encode_targets(&mut encoder)?;
+        self.encode_journal(&mut encoder)
+    }
+}
+
+enum Value {
+    Gauge(f64),
+    Counter(u64),
+}
+
+fn whole(number: u64) -> Value {
+    Value::Gauge(number as f64)
+}
+
+fn seconds(duration: Duration) -> Value {
+    Value::Gauge(duration.as_secs_f64())
+}
+
+fn encode_histogram(metric: &mut MetricEncoder<'_>, histogram: &Histogram) -> Written {
+    let bounds = BUCKETS_SECONDS.iter().copied().chain([f64::INFINITY]);
+    let buckets: Vec<(f64, u64)> = bounds.zip(histogram.counts).collect();
+    let count = histogram.counts.iter().sum();
+    metric.encode_histogram::<NoLabelSet>(histogram.sum_seconds, count, &buckets, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Snapshot;
+    use millpond_core::command::QueueView;
+    use millpond_core::name::Name;
+    use millpond_core::settings::QueueSettings;
+    use millpond_core::stats::{QueueStats, TargetStats};
+    use millpond_engine::stats::JournalStats;
+    use std::time::Duration;
+
+    #[test]
+    fn every_metric_of_the_contract_is_there_under_its_name() {
+        let mut stats = QueueStats {
+            predicted_wait: Some(Duration::from_secs(2)),
+            drain: Some(Duration::from_secs(3)),
+            ..QueueStats::default()
+        };
+        stats.totals.accepted = 7;
+        stats.totals.wait.observe(Duration::from_millis(80));
+        let text = Snapshot {
+            queues: vec![QueueView {
+                name: Name::new("q").unwrap(),
+                settings: QueueSettings::default(),
+                declared: true,
+                stats,
+            }],
+            targets: vec![TargetStats {
+                name: Name::new("t").unwrap(),
+                inflight: 1,
+                limit: 40,
+                throttled_for: Duration::ZERO,
+            }],
+            journal: JournalStats::default(),
+        }
+        .text();
+        for line in [
+            r#"millpond_queue_messages{queue="q",state="ready"} 0.0"#,
+            r#"millpond_queue_bytes{queue="q"} 0.0"#,
+            r#"millpond_queue_oldest_age_seconds{queue="q",state="ready"} 0.0"#,
+            r#"millpond_queue_predicted_wait_seconds{queue="q"} 2.0"#,
+            r#"millpond_queue_drain_seconds{queue="q"} 3.0"#,
+            r#"millpond_queue_capacity_per_second{queue="q"} 0.0"#,
+            r#"millpond_queue_insurmountable{queue="q"} 0.0"#,
+            r#"millpond_accepted_total{queue="q",criticality="critical"} 7"#,
+            r#"millpond_refused_total{queue="q",reason="queue-full"} 0"#,
+            r#"millpond_deliveries_total{queue="q",outcome="timed-out"} 0"#,
+            r#"millpond_wait_seconds_bucket{le="0.1",queue="q"} 1"#,
+            r#"millpond_service_seconds_count{queue="q"} 0"#,
+            r#"millpond_target_inflight{target="t"} 1.0"#,
+            r#"millpond_target_limit{target="t"} 40.0"#,
+            "millpond_journal_commit_seconds_count 0",
+            "millpond_journal_group_records_count 0",
+            "millpond_journal_bytes 0.0",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Takes the calls that the engine wants made, makes them, and says how each ended.
+//!
+//! Owns the task of every running call. Must never leave a call without its one word to the engine, whatever
+//! happens in it.
+
+use super::client::{self, Answered, EXCERPT_BYTES_MAX, Pool};
+use super::outcome::{Verdict, retry_after, verdict};
+use crate::headers::value;
+use crate::shared::Shared;
+use crate::view;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use http_body_util::Full;
+use millpond_config::{PushOutcome, Target as TargetConfiguration};
+use millpond_core::command::{CallOutcome, Leased};
+use millpond_core::identity::Receipt;
+use millpond_core::message::{Content, Failure};
+use millpond_core::name::Name;
+use millpond_engine::handle::{Call, Calls, Handle};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Kept with a result of which only the beginning is kept; the status says the same to whoever fetches it.
+const TRUNCATED: (&str, &str) = ("millpond-result-truncated", "true");
+const USER_AGENT: &str = concat!("millpond/", env!("CARGO_PKG_VERSION"));
+
+/// A target, ready to be called.
+#[derive(Debug)]
+struct Target {
+    name: Name,
+    url: Uri,
+    headers: HeaderMap,
+    timeout: Duration,
+    outcomes: BTreeMap<u16, PushOutcome>,
+    pool: Pool,
+}
+
+impl Target {
+    fn new(name: &Name, configuration: &TargetConfiguration) -> Self {
+        let settings = &configuration.settings;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
+        headers.extend(configuration.headers.clone());
+        Self {
+            name: name.clone(),
+            url: configuration.url.clone(),
+            headers,
+            timeout: settings.timeout,
+            outcomes: configuration.outcomes.clone(),
+            pool: client::pool(settings.concurrency, settings.timeout),
+        }
+    }
+}
+
+/// Makes the calls.
+#[derive(Debug, Clone)]
+pub(crate) struct Driver {
+    shared: Arc<Shared>,
+    targets: Arc<[Target]>,
+    running: Arc<watch::Sender<usize>>,
+    release: Arc<watch::Sender<bool>>,
+}
+
+/// Says how a call ended when it is dropped, so that nothing can keep it from being said, and only once.
+struct Report {
+    handle: Handle,
+    running: Arc<watch::Sender<usize>>,
+    receipt: Receipt,
+    outcome: Option<CallOutcome>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let outcome = self.outcome.take().unwrap_or_else(|| {
+            let failure = Failure::new("internal", "the call was given up by a fault of the server", None);
+            CallOutcome::Failed { failure, timed_out: false }
+        });
+        self.handle.call_ended(self.receipt, outcome);
+        self.running.send_modify(|running| *running -= 1);
+    }
+}
+
+impl Driver {
+    /// A driver for these targets, in the order in which the engine numbers them.
+    pub(crate) fn new(shared: Arc<Shared>, targets: &BTreeMap<Name, TargetConfiguration>) -> Self {
+        let targets = targets.iter().map(|(name, target)| Target::new(name, target)).collect();
+        let (running, release) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(false)));
+        Self { shared, targets, running, release }
+    }
+
+    /// Makes every call that the engine wants, each in a task of its own, until the engine has stopped. How many
+    /// run at once is the engine's to bound.
+    pub(crate) async fn run(self, mut calls: Calls) {
+        while let Some(call) = calls.next().await {
+            self.running.send_modify(|running| *running += 1);
+            let report = Report {
+                handle: self.shared.handle.clone(),
+                running: Arc::clone(&self.running),
+                receipt: call.delivery.leased.receipt,
+                outcome: None,
+            };
+            tokio::spawn(self.clone().make(call, report));
+        }
+    }
+
+    /// Waits until no call is running; after `grace`, those that still are get given back.
+    pub(crate) async fn finish(&self, grace: Duration) {
+        let mut running = self.running.subscribe();
+        let idle = running.wait_for(|&running| running == 0);
+        if tokio::time::timeout(grace, idle).await.is_err() {
+            tracing::warn!(
+                running = *self.running.borrow(),
+                "push calls did not end in time and are given back"
+            );
+        }
+        self.release.send_replace(true);
+        let mut running = self.running.subscribe();
+        // Giving back waits for nothing but the scheduler.
+        let idle = running.wait_for(|&running| running == 0);
+        let _ = tokio::time::timeout(Duration::from_secs(1), idle).await;
+    }
+
+    async fn make(self, call: Call, mut report: Report) {
+        let mut release = self.release.subscribe();
+        let target = &self.targets[call.target.0];
+        let leased = &call.delivery.leased;
+        let result_limit = self.shared.result_limits.get(&leased.queue);
+        let request = self.request(target, leased, &call.delivery.content);
+        let exchange = client::call(&target.pool, request, |response| {
+            let succeeds = verdict(response.status().as_u16(), None, &target.outcomes) == Verdict::Succeeded;
+            if succeeds { result_limit } else { EXCERPT_BYTES_MAX }
+        });
+        let outcome = tokio::select! {
+            biased;
+            ended = tokio::time::timeout(target.timeout, exchange) => outcome(target, ended.ok()),
+            _ = release.wait_for(|&release| release) => CallOutcome::Released,
+        };
+        log(target, &leased.queue, &outcome);
+        report.outcome = Some(outcome);
+    }
+
+    fn request(&self, target: &Target, leased: &Leased, content: &Content) -> Request<Full<Bytes>> {
+        let message = &leased.message;
+        let id = value(self.shared.handle.keys().id(message.seq).to_string());
+        let mut request = Request::new(Full::new(content.body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = target.url.clone();
+        let headers = request.headers_mut();
+        headers.reserve(target.headers.len() + content.headers.len() + 8);
+        headers.extend(target.headers.clone());
+        for (name, text) in &content.headers {
+            if let (Ok(name), Ok(text)) = (HeaderName::try_from(name), HeaderValue::try_from(text)) {
+                headers.insert(name, text);
+            }
+        }
+        if let Ok(content_type) = HeaderValue::try_from(&content.content_type) {
+            headers.insert(header::CONTENT_TYPE, content_type);
+        }
+        headers.insert("millpond-message-id", id.clone());
+        headers.insert("millpond-queue", value(leased.queue.as_str().to_owned()));
+        headers.insert("millpond-attempt", HeaderValue::from(message.attempts + 1));
+        headers.insert("millpond-accepted-at", value(view::rfc3339(message.accepted)));
+        headers.insert("millpond-expires-at", value(view::rfc3339(message.expires)));
+        headers.insert("idempotency-key", id);
+        request
+    }
+}
+
+/// What the end of an exchange means; `None`: it exceeded the time-out.
+fn outcome(target: &Target, ended: Option<Result<Answered, Failure>>) -> CallOutcome {
+    let Some(ended) = ended else {
+        let message = format!("no complete answer within {}ms", target.timeout.as_millis());
+        return CallOutcome::Failed { failure: Failure::new("timeout", &message, None), timed_out: true };
+    };
+    let answered = match ended {
+        Ok(answered) => answered,
+        Err(failure) => return CallOutcome::Failed { failure, timed_out: false },
+    };
+    let pause = retry_after(&answered.headers, jiff::Timestamp::now());
+    match verdict(answered.status, pause, &target.outcomes) {
+        Verdict::Succeeded => CallOutcome::Succeeded { result: result(answered) },
+        Verdict::Throttled(pause) => CallOutcome::Throttled { pause, failure: failure(&answered) },
+        Verdict::Failed => CallOutcome::Failed { failure: failure(&answered), timed_out: false },
+        Verdict::Dead => CallOutcome::Dead { failure: failure(&answered) },
+    }
+}
+
+fn result(answered: Answered) -> Option<Arc<Content>> {
+    if answered.body.is_empty() {
+        return None;
+    }
+    let content_type = answered.headers.get(header::CONTENT_TYPE).and_then(|text| text.to_str().ok());
+    let headers =
+        if answered.is_cut { vec![(TRUNCATED.0.to_owned(), TRUNCATED.1.to_owned())] } else { Vec::new() };
+    Some(Arc::new(Content {
+        content_type: content_type.unwrap_or("application/octet-stream").to_owned(),
+        headers,
+        body: answered.body,
+    }))
+}
+
+fn failure(answered: &Answered) -> Failure {
+    let said: String = String::from_utf8_lossy(&answered.body)
+        .chars()
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect();
+    let said = said.trim();
+    let message = match (said, answered.headers.get(header::LOCATION)) {
+        ("", Some(_)) if (300..400).contains(&answered.status) => {
+            format!("status {}: a redirect, which is not followed", answered.status)
+        }
+        ("", _) => format!("status {} without a body", answered.status),
+        (said, _) => said.to_owned(),
+    };
+    Failure::new("status", &message, Some(answered.status))
+}
+
+/// One line per failed call, without bodies and without what the target said.
+fn log(target: &Target, queue: &Name, outcome: &CallOutcome) {
+    let (word, failure) = match outcome {
+        CallOutcome::Succeeded { .. } => return,
+        CallOutcome::Throttled { failure, .. } => ("throttled", Some(failure)),
+        CallOutcome::Failed { failure, .. } => ("failed", Some(failure)),
+        CallOutcome::Dead { failure } => ("dead", Some(failure)),
+        CallOutcome::Released => ("released", None),
+    };
+    tracing::debug!(
+        push_target = %target.name,
+        %queue,
+        outcome = word,
+        kind = failure.map(|failure| failure.kind.as_str()),
+        status = failure.and_then(|failure| failure.http_status),
+        "push call ended"
+    );
+}

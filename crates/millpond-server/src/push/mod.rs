@@ -1,0 +1,8 @@
+//! Pushing messages to targets.
+//!
+//! Owns the calls and their outcomes. Must never decide how many run at once or when: the engine says so, and waits
+//! for exactly one word on each call.
+
+pub(crate) mod client;
+pub(crate) mod driver;
+pub(crate) mod outcome;

@@ -1,0 +1,117 @@
+//! What became of a message: its status, its result, its withdrawal.
+//!
+//! Owns who may read a status. Must never tell anything about a message to a bearer of a wrong token.
+
+use crate::enqueue::json;
+use crate::errors::{Answer, Refusal, refuse, refused, retry_after_seconds};
+use crate::headers::{Prefer, value};
+use crate::paths::{MessageRef, query};
+use crate::shared::Shared;
+use crate::view;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::{HeaderName, HeaderValue, Uri, header};
+use millpond_api::problem::Slug;
+use millpond_core::command::Status;
+use millpond_core::message::Phase;
+use millpond_core::settings::WAIT_MAX;
+use serde::Deserialize;
+use std::sync::Arc;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Token {
+    t: Option<String>,
+}
+
+/// Lets through who has the message's token, and on an unauthenticated loopback server who has none at all.
+fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<(), Refusal> {
+    let Token { t } = query(uri)?;
+    match t {
+        Some(token) if shared.handle.keys().token_fits(message.seq, &token) => Ok(()),
+        Some(_) => Err(refuse(
+            Slug::Forbidden,
+            "the token t does not belong to this message; use its status_url as it was given",
+        )),
+        None if shared.needs_token => Err(refuse(
+            Slug::Unauthenticated,
+            "the token t is missing; use the message's status_url as it was given",
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The status, with `Retry-After` while the message's life goes on.
+fn answer(shared: &Shared, status: &Status) -> Response {
+    let mut response = json(&view::status(shared, status));
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if !status.message.phase.is_terminal() {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(status.result_in)));
+    }
+    response
+}
+
+/// `GET /v1/messages/{id}`; with `Prefer: wait=N`, once the message's life is over or the time is.
+pub(crate) async fn status(
+    State(shared): State<Arc<Shared>>,
+    message: MessageRef,
+    request: Request,
+) -> Answer {
+    authorize(&shared, &message, request.uri())?;
+    let wait = Prefer::read(request.headers()).wait.map(|wait| wait.min(WAIT_MAX));
+    // Drop the body now, so that nothing but the answer is kept while waiting.
+    drop(request);
+    let status =
+        shared.handle.status(message.seq, wait).await.map_err(|error| refused(&error, &message.id))?;
+    let mut response = answer(&shared, &status);
+    if let Some(wait) = wait {
+        let applied = value(format!("wait={}", wait.as_secs()));
+        response.headers_mut().insert(HeaderName::from_static("preference-applied"), applied);
+    }
+    Ok(response)
+}
+
+/// `GET /v1/messages/{id}/result`: the bytes with their media type.
+pub(crate) async fn result(State(shared): State<Arc<Shared>>, message: MessageRef, uri: Uri) -> Answer {
+    authorize(&shared, &message, &uri)?;
+    let status =
+        shared.handle.status(message.seq, None).await.map_err(|error| refused(&error, &message.id))?;
+    let phase = status.message.phase;
+    let none = || {
+        let detail = match phase {
+            Phase::Succeeded => "the message was done without a result".to_owned(),
+            _ if phase.is_terminal() => format!("the message is {} and has no result", phase.as_str()),
+            _ => format!("the message is {}; ask again once it has succeeded", phase.as_str()),
+        };
+        refuse(Slug::NoResult, format!("message {}: {detail}", message.id))
+    };
+    if phase != Phase::Succeeded || status.message.result.is_none() {
+        return Err(none());
+    }
+    let content = shared.handle.content(message.seq).await.map_err(|error| refused(&error, &message.id))?;
+    let content = content.ok_or_else(none)?;
+    let mut response = Response::new(Body::from(content.body.clone()));
+    let headers = response.headers_mut();
+    for (name, value) in &content.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            headers.insert(name, value);
+        }
+    }
+    let content_type = HeaderValue::try_from(&content.content_type)
+        .unwrap_or(HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The bytes come from a target or a worker: no browser shall take them for a page of this server.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
+    Ok(response)
+}
+
+/// `POST /v1/messages/{id}/cancel`: withdraws a message that nobody has.
+pub(crate) async fn cancel(State(shared): State<Arc<Shared>>, message: MessageRef, uri: Uri) -> Answer {
+    authorize(&shared, &message, &uri)?;
+    let status = shared.handle.cancel(message.seq).await.map_err(|error| refused(&error, &message.id))?;
+    Ok(answer(&shared, &status))
+}

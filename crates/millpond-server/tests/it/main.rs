@@ -1,0 +1,14 @@
+//! The server over real sockets, with a real engine and real targets.
+//!
+//! Owns the end-to-end tests of this crate. Must never sleep to wait: tests wait for answers, or look again and again
+//! until a condition holds.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod backend;
+mod harness;
+mod input;
+mod life;
+mod problems;
+mod push;
+mod stop;

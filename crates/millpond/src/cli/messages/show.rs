@@ -1,0 +1,199 @@
+//! How messages look on the terminal.
+//!
+//! Owns the words. Must never ask the server for more than the bytes of a result.
+
+use crate::cli::failure::Failure;
+use crate::cli::render::{Column, Fields, age, counted, duration, line, size, table, time};
+use crate::cli::send::{absolute, position};
+use jiff::Timestamp;
+use millpond_api::client::{Client, Content};
+use millpond_api::encoding;
+use millpond_api::types::{Attempt, AttemptError, MessageStatus, Messages, State};
+use millpond_core::name::Name;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+/// The word for a state.
+pub(crate) fn word(state: State) -> String {
+    serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// A page of messages.
+pub(super) fn list(
+    queue: &Name,
+    messages: &Messages,
+    filtered: bool,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if json {
+        return document(messages, out);
+    }
+    if messages.messages.is_empty() {
+        let what = if filtered { "no message in that state" } else { "no messages" };
+        writeln!(out, "{queue} holds {what}. Put one in: millpond send {queue} --body hello")?;
+        return Ok(());
+    }
+    let now = Timestamp::now();
+    let columns = [
+        Column::Whole("ID"),
+        Column::Whole("STATE"),
+        Column::Number("ATTEMPTS"),
+        Column::Text("ACCEPTED"),
+        Column::Text("DUE"),
+    ];
+    let row = |message: &MessageStatus| {
+        let due = message.due_at.as_deref().map_or_else(|| "–".to_owned(), |due| age(due, now));
+        vec![
+            message.id.clone(),
+            word(message.status),
+            message.attempts.to_string(),
+            age(&message.accepted_at, now),
+            due,
+        ]
+    };
+    write!(out, "{}", table(&columns, messages.messages.iter().map(row).collect()))?;
+    if let Some(next) = &messages.next {
+        writeln!(out, "\nmore: millpond messages list {queue} --after {next}")?;
+    }
+    Ok(())
+}
+
+/// One message with everything that is known about it.
+pub(super) fn status(
+    client: &Client,
+    message: &MessageStatus,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if json {
+        return document(message, out);
+    }
+    write!(out, "{}", fields(client, message, Timestamp::now()).render())?;
+    if !message.history.is_empty() {
+        writeln!(out, "\n{}", history(&message.history).trim_end())?;
+    }
+    Ok(())
+}
+
+/// What a message is, apart from its attempts.
+pub(crate) fn fields(client: &Client, message: &MessageStatus, now: Timestamp) -> Fields {
+    let mut fields = Fields::default();
+    fields.add("message", &message.id);
+    fields.add("queue", &message.queue);
+    fields.add("state", word(message.status));
+    fields.add_if("reason", message.dead_reason.as_deref().map(line));
+    if !message.status.is_terminal() {
+        if message.status == State::Ready {
+            fields.add("position", position(message.position));
+        }
+        let start = message.expected_start_seconds;
+        fields.add_if("start", start.map(|start| format!("in about {}", duration(start.p50))));
+        fields.add_if("due", message.due_at.as_deref().map(|due| time(due, now)));
+    }
+    let times = counted(message.deliveries.into(), "time");
+    fields.add("handed out", format!("{times}, {} failed", message.attempts));
+    fields.add("accepted", time(&message.accepted_at, now));
+    fields.add_if("started", message.first_started_at.as_deref().map(|started| time(started, now)));
+    fields.add_if("finished", message.finished_at.as_deref().map(|finished| time(finished, now)));
+    if !message.status.is_terminal() {
+        fields.add("expires", time(&message.expires_at, now));
+    }
+    fields.add_if("last error", message.last_error.as_ref().map(failure));
+    if let Some(result) = &message.result {
+        let link = absolute(client, &result.url);
+        fields.add("result", format!("{}, {}: {link}", size(result.size), line(&result.content_type)));
+    }
+    fields
+}
+
+fn failure(error: &AttemptError) -> String {
+    let status = error.http_status.map(|status| format!(" {status}")).unwrap_or_default();
+    format!("{}{status}: {}", line(&error.kind), line(&error.message))
+}
+
+/// A table of attempts.
+pub(crate) fn history(attempts: &[Attempt]) -> String {
+    let columns = [
+        Column::Number("#"),
+        Column::Whole("STARTED"),
+        Column::Number("TOOK"),
+        Column::Whole("OUTCOME"),
+        Column::Text("ERROR"),
+    ];
+    let row = |attempt: &Attempt| {
+        vec![
+            attempt.n.to_string(),
+            line(&attempt.started_at),
+            duration(attempt.seconds),
+            line(&attempt.outcome),
+            attempt.error.as_ref().map_or_else(|| "–".to_owned(), failure),
+        ]
+    };
+    table(&columns, attempts.iter().map(row).collect())
+}
+
+/// What became of a message that was waited for. Anything but success is a failure.
+pub(crate) async fn outcome(
+    client: &Client,
+    message: &MessageStatus,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    if json {
+        document(message, out)?;
+    } else if message.status == State::Succeeded && message.result.is_some() {
+        let content = client.result(&message.status_url).await?;
+        result(&content, false, out)?;
+    } else {
+        status(client, message, false, out)?;
+    }
+    let show = format!("see it with: millpond messages show {}", message.id);
+    match message.status {
+        State::Succeeded => Ok(()),
+        state if state.is_terminal() => {
+            Err(Failure::new(format!("the message ended as {}", word(state)), show))
+        }
+        state => Err(Failure::new(
+            format!("the message is not done yet, it is {}; it stays accepted", word(state)),
+            format!("follow it with: millpond messages show {} --wait 10m", message.id),
+        )),
+    }
+}
+
+/// A message that was withdrawn.
+pub(super) fn cancelled(message: &MessageStatus, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(message, out);
+    }
+    writeln!(out, "{} is {}; nobody will be given it", message.id, word(message.status))?;
+    Ok(())
+}
+
+/// The bytes of a result as they are; as JSON, with their media type.
+pub(super) fn result(content: &Content, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        let (body, body_encoding) = encoding::encode(&content.body);
+        let mut value = json!({"content_type": content.content_type, "body": body});
+        if let (Some(encoding), Value::Object(fields)) = (body_encoding, &mut value) {
+            fields.insert("body_encoding".to_owned(), serde_json::to_value(encoding)?);
+        }
+        return document(&value, out);
+    }
+    Ok(out.write_all(&content.body)?)
+}
+
+/// One JSON document.
+pub(crate) fn document(value: &impl serde::Serialize, out: &mut impl Write) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, value)?;
+    Ok(writeln!(out)?)
+}
+
+/// A file that cannot be written.
+pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        format!("cannot write {}: {error}", path.display()),
+        "check the directory and who may write there",
+    )
+}

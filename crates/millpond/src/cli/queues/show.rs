@@ -1,0 +1,325 @@
+//! How queues look on the terminal.
+//!
+//! Owns the words for their numbers. Must never compute a figure that the server does not send.
+
+use crate::cli::failure::Failure;
+use crate::cli::messages::show::document;
+use crate::cli::render::{Column, Fields, NONE, counted, duration, line, per_second, size, table, wrapped};
+use millpond_api::types::{Queue, QueueStats, Queues};
+use millpond_sim::text::count;
+use serde_json::Value;
+use std::io::Write;
+
+/// All queues.
+pub(super) fn list(queues: &Queues, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(queues, out);
+    }
+    if queues.queues.is_empty() {
+        writeln!(out, "There are no queues. Create one: millpond queues create jobs")?;
+        return Ok(());
+    }
+    let columns = [
+        Column::Text("QUEUE"),
+        Column::Number("READY"),
+        Column::Number("LEASED"),
+        Column::Number("LATER"),
+        Column::Number("DEAD"),
+        Column::Number("OLDEST"),
+        Column::Number("WAIT"),
+        Column::Text("STATE"),
+    ];
+    let row = |queue: &Queue| {
+        let stats = &queue.stats;
+        let unfinished = stats.ready + stats.leased + stats.delayed + stats.backoff;
+        let oldest = if unfinished == 0 { NONE.to_owned() } else { duration(stats.oldest_age_seconds) };
+        vec![
+            line(&queue.name),
+            count(stats.ready),
+            count(stats.leased),
+            count(stats.delayed + stats.backoff),
+            count(stats.dead),
+            oldest,
+            stats.predicted_wait_seconds.map_or_else(|| NONE.to_owned(), duration),
+            state(queue).to_owned(),
+        ]
+    };
+    write!(out, "{}", table(&columns, queues.queues.iter().map(row).collect()))?;
+    Ok(())
+}
+
+fn state(queue: &Queue) -> &'static str {
+    if queue.paused {
+        "paused"
+    } else if queue.stats.insurmountable == 1 {
+        "too much"
+    } else {
+        "running"
+    }
+}
+
+/// One queue.
+pub(super) fn one(queue: &Queue, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(queue, out);
+    }
+    let source =
+        if queue.declared { "declared in the configuration" } else { "created while the server ran" };
+    writeln!(out, "{} ({source})\n", line(&queue.name))?;
+    write!(out, "{}", wrapped(&sentences(queue).join("\n")))?;
+    let mut fields = Fields::default();
+    settings(&mut fields, "", &queue.settings);
+    write!(out, "\n{}", fields.render())?;
+    Ok(())
+}
+
+/// A queue that has just been created.
+pub(super) fn created(queue: &Queue, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(queue, out);
+    }
+    let name = line(&queue.name);
+    writeln!(out, "{name} is there.")?;
+    let mut next = Fields::default();
+    next.add("put work in:", format!("millpond send {name} --body hello"));
+    next.add("see how it is:", format!("millpond queues show {name}"));
+    write!(out, "{}", next.render())?;
+    Ok(())
+}
+
+/// What an operator wants to know, most important first.
+fn sentences(queue: &Queue) -> Vec<String> {
+    let stats = &queue.stats;
+    let mut sentences = Vec::new();
+    if queue.paused {
+        sentences.push(format!(
+            "It is paused: it accepts, but hands out nothing. Resume it: millpond queues resume {}",
+            queue.name
+        ));
+    }
+    if stats.insurmountable == 1 {
+        sentences.push(format!(
+            "TOO MUCH ARRIVES: {} come and {} can be done. A queue moves load in time, it does not create capacity: the backlog grows until less arrives or more is done.",
+            per_second(stats.arrivals_per_second),
+            per_second(stats.capacity_per_second)
+        ));
+    }
+    let waiting = stats.ready + stats.delayed + stats.backoff;
+    if waiting + stats.leased == 0 {
+        sentences.push("Nothing waits.".to_owned());
+    } else {
+        sentences.push(format!(
+            "{} ready, {} in work, {} in backoff, {} delayed ({}); the oldest is {} old.",
+            count(stats.ready),
+            count(stats.leased),
+            count(stats.backoff),
+            count(stats.delayed),
+            size(stats.bytes),
+            duration(stats.oldest_age_seconds)
+        ));
+    }
+    sentences.push(stats.predicted_wait_seconds.map_or_else(
+        || "Nothing can be promised to a message that arrives now.".to_owned(),
+        |wait| format!("A message that arrives now starts in about {}.", duration(wait)),
+    ));
+    if stats.capacity_per_second > 0.0 {
+        let drain = match stats.drain_seconds {
+            _ if stats.ready == 0 => String::new(),
+            Some(drain) => format!("; empty in {}", duration(drain)),
+            None => "; at this rate it is never empty".to_owned(),
+        };
+        sentences.push(format!(
+            "{} arrive, {} could be done{drain}.",
+            per_second(stats.arrivals_per_second),
+            per_second(stats.capacity_per_second)
+        ));
+    }
+    if stats.dead > 0 {
+        sentences.push(format!("{}: millpond dead list {}", counted(stats.dead, "dead letter"), queue.name));
+    }
+    sentences
+}
+
+/// Every setting with its dotted name; durations and sizes as people write them.
+fn settings(fields: &mut Fields, path: &str, value: &Value) {
+    match value {
+        Value::Object(object) => {
+            for (name, value) in object {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                settings(fields, &path, value);
+            }
+        }
+        Value::Null => drop(fields.add(path, NONE)),
+        Value::String(text) => drop(fields.add(path, line(text))),
+        Value::Number(number) => {
+            let shown = match (path.strip_suffix("_seconds"), number.as_f64(), number.as_u64()) {
+                (Some(name), Some(seconds), _) => {
+                    fields.add(name, duration(seconds));
+                    return;
+                }
+                (None, _, Some(bytes)) if path.ends_with("_bytes") => size(bytes),
+                (None, _, Some(whole)) => count(whole),
+                _ => number.to_string(),
+            };
+            fields.add(path, shown);
+        }
+        other => drop(fields.add(path, other.to_string())),
+    }
+}
+
+/// The numbers in the order in which they are read.
+const NUMBERS: [(&str, &[&str]); 5] = [
+    ("waiting", &["ready", "delayed", "leased", "backoff", "dead", "bytes"]),
+    (
+        "how late",
+        &[
+            "oldest_age_seconds",
+            "oldest_ready_age_seconds",
+            "oldest_leased_age_seconds",
+            "oldest_backoff_age_seconds",
+            "predicted_wait_seconds",
+            "drain_seconds",
+        ],
+    ),
+    (
+        "how fast",
+        &[
+            "arrivals_per_second",
+            "completions_per_second",
+            "capacity_per_second",
+            "utilization",
+            "service_time_seconds",
+            "insurmountable",
+            "paused",
+        ],
+    ),
+    ("workers", &["workers", "backlog_per_worker", "workers_wanted", "workers_ceiling"]),
+    (
+        "since the start",
+        &[
+            "accepted_total",
+            "completed_total",
+            "refused_total",
+            "dead_total",
+            "expired_total",
+            "dropped_total",
+            "cancelled_total",
+        ],
+    ),
+];
+
+/// A queue's numbers under the names of the interface.
+pub(super) fn stats(stats: &QueueStats, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(stats, out);
+    }
+    let numbers = serde_json::to_value(stats)?;
+    for (title, names) in NUMBERS {
+        let mut fields = Fields::default();
+        for name in names {
+            fields.add(&format!("  {name:<26}"), number(name, &numbers[name]));
+        }
+        write!(out, "{title}\n{}", fields.render())?;
+    }
+    Ok(())
+}
+
+fn number(name: &str, value: &Value) -> String {
+    match (value.as_u64(), value.as_f64()) {
+        (_, Some(seconds)) if name.ends_with("_seconds") => duration(seconds),
+        (_, Some(rate)) if name.ends_with("_per_second") => per_second(rate),
+        (Some(bytes), _) if name == "bytes" => size(bytes),
+        (Some(whole), _) => count(whole),
+        (None, Some(value)) => millpond_sim::text::number(value),
+        _ => match name {
+            "drain_seconds" => "never, or not known".to_owned(),
+            _ => "nothing can be promised".to_owned(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NUMBERS, list, one, stats};
+    use millpond_api::types::{Queue, QueueStats, Queues};
+    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    fn queue(name: &str, stats: QueueStats) -> Queue {
+        let settings = json!({"max_wait_seconds": 2700, "max_bytes": 1_073_741_824, "target": null, "retry": {"max_attempts": 5}});
+        Queue { name: name.to_owned(), declared: true, paused: false, settings, stats }
+    }
+
+    fn text(print: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        print(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_list_fits_eighty_columns_even_with_the_longest_name() {
+        let busy = QueueStats {
+            ready: 1_900_000,
+            leased: 40,
+            delayed: 12,
+            dead: 99_999,
+            oldest_age_seconds: 273_600.0,
+            predicted_wait_seconds: Some(2_250.0),
+            insurmountable: 1,
+            ..QueueStats::default()
+        };
+        let queues = vec![queue(&"q".repeat(80), busy), queue("idle", QueueStats::default())];
+        let shown = text(|out| list(&Queues { queues }, false, out).unwrap());
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        for expected in ["1,900,000", "3d 4h", "37m 30s", "too much", "running"] {
+            assert!(shown.contains(expected), "{expected} is missing\n{shown}");
+        }
+    }
+
+    #[test]
+    fn no_queues_say_what_to_do_next() {
+        let shown = text(|out| list(&Queues::default(), false, out).unwrap());
+        assert!(shown.contains("millpond queues create"), "{shown}");
+    }
+
+    #[test]
+    fn a_queue_that_cannot_keep_up_says_so_in_its_own_words() {
+        let hopeless = QueueStats {
+            ready: 20,
+            arrivals_per_second: 6.0,
+            capacity_per_second: 5.0,
+            insurmountable: 1,
+            dead: 1,
+            ..QueueStats::default()
+        };
+        let shown = text(|out| one(&queue("jobs", hopeless), false, out).unwrap());
+        for expected in [
+            "6/s come and 5/s can be done",
+            "does not create capacity",
+            "at this rate it is never empty",
+            "1 dead letter: millpond dead list jobs",
+            "max_wait            45m",
+            "max_bytes           1.0 GiB",
+            "retry.max_attempts  5",
+        ] {
+            assert!(shown.contains(expected), "{expected} is missing\n{shown}");
+        }
+    }
+
+    #[test]
+    fn every_number_of_the_interface_is_shown_once() {
+        let all = serde_json::to_value(QueueStats::default()).unwrap();
+        let all: BTreeSet<&str> = all.as_object().unwrap().keys().map(String::as_str).collect();
+        let mut shown: Vec<&str> = NUMBERS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        shown.sort_unstable();
+        assert_eq!(shown, all.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn numbers_keep_the_names_of_the_interface() {
+        let shown = text(|out| stats(&QueueStats::default(), false, out).unwrap());
+        for expected in ["oldest_age_seconds", "never, or not known", "nothing can be promised"] {
+            assert!(shown.contains(expected), "{expected} is missing\n{shown}");
+        }
+    }
+}

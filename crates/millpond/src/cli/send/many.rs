@@ -1,0 +1,230 @@
+//! Many messages in one go: lines of a file, or the same body again and again.
+//!
+//! Owns batches, progress and the tally. Must never hold more than one batch in memory, nor go on after a refusal:
+//! what comes after it would only be refused as well, and the order would be lost.
+
+use super::{Send, guessed};
+use crate::cli::failure::Failure;
+use crate::cli::render::counted;
+use indicatif::{ProgressBar, ProgressStyle};
+use millpond_api::client::Client;
+use millpond_api::encoding;
+use millpond_api::problem::Problem;
+use millpond_api::types::{BatchAnswer, BatchMessage};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, Read as _, Write};
+
+/// Messages in one request.
+const BATCH_MESSAGES: u64 = 100;
+/// Bytes of bodies in one request, so that it stays below what servers take by default (1 MiB).
+const BATCH_BYTES: usize = 256 << 10;
+
+/// What became of them all; the document of `--json`.
+#[derive(Debug, Default, Serialize)]
+struct Tally {
+    queue: String,
+    sent: u64,
+    accepted: u64,
+    duplicates: u64,
+    refused: u64,
+    first_id: Option<String>,
+    last_id: Option<String>,
+    first_refusal: Option<Problem>,
+}
+
+/// Sends them.
+pub(super) async fn run(command: &Send, client: &Client, out: &mut impl Write) -> Result<(), Failure> {
+    let mut source = Source::open(command)?;
+    let bar = progress(command.count);
+    let mut tally = Tally { queue: command.queue.to_string(), ..Tally::default() };
+    while tally.refused == 0 {
+        let batch = source.batch(command)?;
+        if batch.is_empty() {
+            break;
+        }
+        match client.enqueue_batch(command.queue.as_str(), &batch).await {
+            Ok(answers) => tally.count(&answers),
+            Err(error) => {
+                bar.finish_and_clear();
+                interrupted(&tally, command.key.is_some());
+                return Err(error.into());
+            }
+        }
+        bar.set_position(tally.sent);
+    }
+    bar.finish_and_clear();
+    tally.print(command.json, out)
+}
+
+/// Says how far it came before the request failed.
+#[expect(clippy::print_stderr, reason = "diagnostics of a command line go there")]
+fn interrupted(tally: &Tally, has_key: bool) {
+    if tally.accepted > 0 {
+        let again = if has_key {
+            "repeat the same command: what is known by its key is not added again"
+        } else {
+            "with --key a repetition of the same command would be safe"
+        };
+        eprintln!("{} accepted before this; {again}", counted(tally.accepted, "message"));
+    }
+}
+
+/// A bar where the end is known, a counter where it is not; nothing where nobody watches.
+fn progress(count: Option<u64>) -> ProgressBar {
+    let (bar, template) = match count {
+        Some(count) => {
+            (ProgressBar::new(count), "{bar:30} {human_pos}/{human_len} sent, {per_sec}, {eta} to go")
+        }
+        None => (ProgressBar::no_length(), "{spinner} {human_pos} sent, {per_sec}"),
+    };
+    bar.with_style(ProgressStyle::with_template(template).expect("the template is a constant"))
+}
+
+impl Tally {
+    fn count(&mut self, answers: &[BatchAnswer]) {
+        for answer in answers {
+            self.sent += 1;
+            if let Some(problem) = &answer.error {
+                self.refused += 1;
+                self.first_refusal.get_or_insert_with(|| problem.clone());
+                continue;
+            }
+            self.accepted += 1;
+            self.duplicates += u64::from(answer.duplicate);
+            self.first_id = self.first_id.take().or_else(|| answer.id.clone());
+            self.last_id.clone_from(&answer.id);
+        }
+    }
+
+    /// Prints the tally; a refusal among them is a refusal.
+    fn print(self, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+        if json {
+            serde_json::to_writer_pretty(&mut *out, &self)?;
+            writeln!(out)?;
+        } else {
+            let known = match self.duplicates {
+                0 => String::new(),
+                known => format!(", {} of them known already by their key", millpond_sim::text::count(known)),
+            };
+            writeln!(out, "{} accepted into {}{known}", counted(self.accepted, "message"), self.queue)?;
+            if self.refused > 0 {
+                writeln!(out, "{} refused; nothing was sent after them", counted(self.refused, "message"))?;
+            }
+        }
+        let refusal = self.first_refusal;
+        refusal.map_or(Ok(()), |problem| {
+            Err(millpond_api::client::ClientError::Refused(Box::new(problem)).into())
+        })
+    }
+}
+
+/// Where the bodies come from.
+enum Source {
+    Lines { reader: Box<dyn BufRead>, number: u64 },
+    Repeated { body: Vec<u8>, number: u64, count: u64 },
+}
+
+impl Source {
+    fn open(command: &Send) -> Result<Self, Failure> {
+        if let Some(count) = command.count {
+            return Ok(Self::Repeated { body: command.one_body()?, number: 0, count });
+        }
+        let named = command.file.as_ref().filter(|path| path.as_os_str() != "-");
+        let reader: Box<dyn BufRead> = match named {
+            Some(path) => {
+                let file = std::fs::File::open(path).map_err(|error| super::unreadable(path, &error))?;
+                Box::new(BufReader::new(file))
+            }
+            None => Box::new(BufReader::new(std::io::stdin())),
+        };
+        Ok(Self::Lines { reader, number: 0 })
+    }
+
+    /// The next messages; none at the end.
+    fn batch(&mut self, command: &Send) -> Result<Vec<BatchMessage>, Failure> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while (batch.len() as u64) < BATCH_MESSAGES && bytes < BATCH_BYTES {
+            let Some((number, body)) = self.next()? else { break };
+            bytes += body.len();
+            let content_type = command.content_type.clone().unwrap_or_else(|| guessed(&body).to_owned());
+            let (body, body_encoding) = encoding::encode(&body);
+            batch.push(BatchMessage {
+                body,
+                body_encoding,
+                content_type: Some(content_type),
+                idempotency_key: command.key.as_ref().map(|key| format!("{key}-{number}")),
+                delay_seconds: command.delay.map(|delay| delay.as_secs_f64()),
+                ttl_seconds: command.ttl.map(|ttl| ttl.as_secs_f64()),
+                ..BatchMessage::default()
+            });
+        }
+        Ok(batch)
+    }
+
+    /// The next body with its number, which is that of its line.
+    fn next(&mut self) -> Result<Option<(u64, Vec<u8>)>, Failure> {
+        match self {
+            Self::Repeated { body, number, count } => {
+                *number += 1;
+                Ok((*number <= *count).then(|| (*number, body.clone())))
+            }
+            Self::Lines { reader, number } => loop {
+                *number += 1;
+                let mut line = Vec::new();
+                let read = reader.take(super::BODY_BYTES_MAX).read_until(b'\n', &mut line)?;
+                if read == 0 {
+                    return Ok(None);
+                }
+                let body = line.trim_ascii_end();
+                if !body.is_empty() {
+                    return Ok(Some((*number, body.to_vec())));
+                }
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Source, Tally};
+    use millpond_api::problem::{Problem, Slug};
+    use millpond_api::types::BatchAnswer;
+
+    fn answer(id: &str, duplicate: bool, error: Option<Problem>) -> BatchAnswer {
+        let status = error.as_ref().map_or(202, |problem| problem.status);
+        let id = error.is_none().then(|| id.to_owned());
+        BatchAnswer { status, id, status_url: None, position: None, duplicate, error }
+    }
+
+    #[test]
+    fn lines_keep_their_numbers_and_empty_ones_are_skipped() {
+        let mut source = Source::Lines { reader: Box::new(&b"a\r\n\n  b\nc"[..]), number: 0 };
+        let mut seen = Vec::new();
+        while let Some((number, body)) = source.next().unwrap() {
+            seen.push((number, String::from_utf8(body).unwrap()));
+        }
+        let expected = [(1, "a"), (3, "  b"), (4, "c")].map(|(number, body)| (number, body.to_owned()));
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_body_is_repeated_as_often_as_asked() {
+        let mut source = Source::Repeated { body: b"x".to_vec(), number: 0, count: 2 };
+        assert_eq!(source.next().unwrap(), Some((1, b"x".to_vec())));
+        assert_eq!(source.next().unwrap(), Some((2, b"x".to_vec())));
+        assert_eq!(source.next().unwrap(), None);
+    }
+
+    #[test]
+    fn the_tally_counts_each_answer_and_ends_in_the_first_refusal() {
+        let mut tally = Tally { queue: "q".to_owned(), ..Tally::default() };
+        let full = || Some(Problem::new(Slug::QueueFull, "full"));
+        tally.count(&[answer("a", false, None), answer("b", true, None), answer("", false, full())]);
+        assert_eq!((tally.sent, tally.accepted, tally.duplicates, tally.refused), (3, 2, 1, 1));
+        assert_eq!((tally.first_id.as_deref(), tally.last_id.as_deref()), (Some("a"), Some("b")));
+        let mut out = Vec::new();
+        let failure = tally.print(false, &mut out).unwrap_err();
+        assert!(failure.to_string().contains("queue-full"), "{failure}");
+        assert!(String::from_utf8(out).unwrap().contains("2 messages accepted into q, 1 of them known"));
+    }
+}

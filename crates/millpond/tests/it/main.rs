@@ -1,0 +1,10 @@
+//! The binary as its users see it: arguments, output, exit codes, and round trips through a real server.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod check;
+mod help;
+mod plan;
+mod process;
+mod serve;
+mod usage;
