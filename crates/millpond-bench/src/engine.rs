@@ -82,8 +82,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
             continue;
         }
         let mut table = Table::new(case);
+        enqueue_rounds(plan, &runtime, (producers, body_bytes), budget, &mut table)?;
         for _ in 0..plan.rounds {
-            enqueue_round(plan, &runtime, producers, body_bytes, budget, &mut table)?;
             life_round(plan, &runtime, producers, body_bytes, &mut table)?;
         }
         tables.push(table);
@@ -91,43 +91,45 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-fn enqueue_round(
+/// One engine for all rounds: between them it is idle while the bare disk is measured, so that short rounds can
+/// alternate often and see the same disk.
+fn enqueue_rounds(
     plan: &Plan,
     runtime: &Runtime,
-    producers: usize,
-    body_bytes: usize,
+    (producers, body_bytes): (usize, usize),
     budget: f64,
     table: &mut Table,
 ) -> Result<()> {
     let directory = plan.data_directory()?;
     let (engine, handle) = open(directory.path())?;
-    let workers = vec![Producer::new(handle.clone(), body_bytes, 1); producers];
-    let before = handle.journal();
-    let measured = runtime.block_on(load::closed_loop(workers, plan.duration(), &[Process::this()]))?;
-    let journal = handle.journal();
-    engine.stop();
-    std::fs::remove_dir_all(directory.path().join("data"))?;
-
-    let groups = (journal.groups - before.groups) as f64;
-    let group_records = measured.total as f64 / groups;
-    // Enqueues alone: everything in the log is live.
-    let group_bytes = (journal.live_bytes as f64 / groups).ceil();
-    note(table, "enqueue", &measured);
-    table.note("enqueue", "records/group", group_records);
-    table.note("enqueue", "KiB/group", group_bytes / 1024.0);
-    for (ground, row, ratio, budget) in [
-        (Ground::ZeroFilled, "raw, zero-filled", "enqueue / raw on a zero-filled file", Budget::AtLeast(budget)),
-        (Ground::Growing, "raw, growing", "enqueue / raw on a growing file", Budget::None),
-    ] {
-        let groups = disk::groups_per_second(
-            directory.path(),
-            ground,
-            whole_sectors(group_bytes),
-            plan.duration() / 2,
-        )?;
-        table.note(row, "k/s", groups * group_records / 1000.0);
-        table.ratio(ratio, measured.per_second / (groups * group_records), budget);
+    for _ in 0..plan.rounds {
+        let workers = vec![Producer::new(handle.clone(), body_bytes, 1); producers];
+        let before = handle.journal();
+        let measured = runtime.block_on(load::closed_loop(workers, plan.duration(), &[Process::this()]))?;
+        let journal = handle.journal();
+        let groups = (journal.groups - before.groups) as f64;
+        let group_records = measured.total as f64 / groups;
+        // Enqueues alone: everything in the log is live.
+        let group_bytes = ((journal.live_bytes - before.live_bytes) as f64 / groups).ceil();
+        note(table, "enqueue", &measured);
+        table.note("enqueue", "records/group", group_records);
+        table.note("enqueue", "KiB/group", group_bytes / 1024.0);
+        for (ground, row, ratio, budget) in [
+            (
+                Ground::ZeroFilled,
+                "raw, zero-filled",
+                "enqueue / raw on a zero-filled file",
+                Budget::AtLeast(budget),
+            ),
+            (Ground::Growing, "raw, growing", "enqueue / raw on a growing file", Budget::None),
+        ] {
+            let bytes = whole_sectors(group_bytes);
+            let groups = disk::groups_per_second(directory.path(), ground, bytes, plan.duration() / 2)?;
+            table.note(row, "k/s", groups * group_records / 1000.0);
+            table.ratio(ratio, measured.per_second / (groups * group_records), budget);
+        }
     }
+    engine.stop();
     Ok(())
 }
 
@@ -142,6 +144,7 @@ fn note(table: &mut Table, row: &str, measured: &Measured) {
     table.note(row, "p50 ms", measured.p50_ms);
     table.note(row, "p99 ms", measured.p99_ms);
     table.note(row, "CPU us/msg", measured.cpu_us[0]);
+    table.note(row, "others' cores", measured.others_cores);
 }
 
 /// What producers and consumers of a whole life share.

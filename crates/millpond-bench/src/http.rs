@@ -101,4 +101,5 @@ fn note(table: &mut Table, row: &str, measured: &Measured) {
     table.note(row, "p99 ms", measured.p99_ms);
     table.note(row, "server CPU us/msg", measured.cpu_us[0]);
     table.note(row, "client CPU us/msg", measured.cpu_us[1]);
+    table.note(row, "others' cores", measured.others_cores);
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns warm-up, the measured window, latencies and CPU per message. Must never know what the workers do.
 
-use crate::process::Process;
+use crate::process::{Process, machine_cpu};
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,6 +26,8 @@ pub(crate) struct Measured {
     pub(crate) p99_ms: f64,
     /// CPU per message of each watched process, in the order given.
     pub(crate) cpu_us: Vec<f64>,
+    /// Cores that everybody but the watched processes kept busy.
+    pub(crate) others_cores: f64,
     /// Messages in all, warm-up and run-out included.
     pub(crate) total: u64,
 }
@@ -52,8 +54,10 @@ pub(crate) async fn closed_loop<W: Worker>(
     tokio::time::sleep(duration / 10).await;
     meter.measuring.store(true, Ordering::Relaxed);
     let (began, messages, before) = (Instant::now(), meter.messages.load(Ordering::Relaxed), cpu(processes)?);
+    let machine = machine_cpu()?;
     tokio::time::sleep(duration).await;
     let (elapsed, after) = (began.elapsed(), cpu(processes)?);
+    let machine = machine_cpu()? - machine;
     let messages = meter.messages.load(Ordering::Relaxed) - messages;
     meter.measuring.store(false, Ordering::Relaxed);
     meter.stopped.store(true, Ordering::Relaxed);
@@ -62,12 +66,14 @@ pub(crate) async fn closed_loop<W: Worker>(
         latencies.extend(own.context("a worker panicked")??);
     }
     latencies.sort_unstable();
-    let used = before.iter().zip(&after).map(|(before, after)| (*after - *before).as_secs_f64());
+    let used: Vec<f64> =
+        before.iter().zip(&after).map(|(before, after)| (*after - *before).as_secs_f64()).collect();
     Ok(Measured {
         per_second: messages as f64 / elapsed.as_secs_f64(),
         p50_ms: percentile(&latencies, 50),
         p99_ms: percentile(&latencies, 99),
-        cpu_us: used.map(|seconds| seconds * 1e6 / messages as f64).collect(),
+        cpu_us: used.iter().map(|seconds| seconds * 1e6 / messages as f64).collect(),
+        others_cores: (machine.as_secs_f64() - used.iter().sum::<f64>()) / elapsed.as_secs_f64(),
         total: meter.messages.load(Ordering::Relaxed),
     })
 }

@@ -23,6 +23,20 @@ impl Process {
     }
 }
 
+/// CPU time so far of the whole machine, all cores, whoever used it.
+pub(crate) fn machine_cpu() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/stat").context("the CPU time of the machine is unknown")?;
+    let ticks = busy_ticks(&stat).context("/proc/stat has an unknown form")?;
+    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// Everything in the first line but idle time (field 4) and waiting for the disk (field 5).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    let fields: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
+    Some(fields.get(..3)?.iter().sum::<u64>() + fields.get(5..8)?.iter().sum::<u64>())
+}
+
 /// Fields 14 and 15; the name in field 2 may hold spaces and brackets.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
@@ -33,10 +47,15 @@ fn ticks(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::ticks;
+    use super::{busy_ticks, ticks};
 
     #[test]
     fn ticks_are_found_behind_an_odd_name() {
         assert_eq!(ticks("7 (a) b) R 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20"), Some(42));
+    }
+
+    #[test]
+    fn idle_time_is_not_busy() {
+        assert_eq!(busy_ticks("cpu  1 2 3 1000 1000 4 5 6 0 0\ncpu0 1 1"), Some(21));
     }
 }

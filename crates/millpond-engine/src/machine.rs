@@ -41,6 +41,8 @@ pub struct Machine {
     /// Copies are being read or written; the next ones come after them.
     copying: Option<Copying>,
     room: Room,
+    /// Something was forgotten since the log was last looked at for room to win back.
+    forgot: bool,
     storage: StorageState,
     outputs: Vec<Output>,
 }
@@ -72,6 +74,7 @@ impl Machine {
             underway_bytes: 0,
             copying: None,
             room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
+            forgot: false,
             storage: StorageState::Roomy,
             outputs: Vec::new(),
         }
@@ -107,6 +110,10 @@ impl Machine {
         self.pond.handle(input, now);
         self.take_effects();
         self.judge_room(now);
+        if std::mem::take(&mut self.forgot) {
+            // Nothing may be written for a long time, and a full disk waits for just this room.
+            self.reclaim(now);
+        }
     }
 
     /// Takes the effects of [`Pond::open`].
@@ -133,6 +140,7 @@ impl Machine {
                     self.outputs.push(Output::Dispatch(target, leased, stored));
                 }
                 Effect::Forget(seq) => {
+                    self.forgot = true;
                     self.recent.forget(seq);
                     self.index.forget(seq.0);
                 }
@@ -197,10 +205,10 @@ impl Machine {
 
     /// Tells the pond when the log's room changes class. Nothing is refused while another segment can be made.
     fn judge_room(&mut self, now: Now) {
-        let left = self.room.remaining_bytes.saturating_sub(self.underway_bytes);
-        let state = if !self.room.full || left >= self.room.segment_bytes / 4 {
+        let state = if !self.room.full {
             StorageState::Roomy
-        } else if left >= self.room.segment_bytes / 16 {
+        } else if self.room_left() >= self.room.segment_bytes / 16 {
+            // The rest of the segment is kept for hand-outs and settlements, which make room in the end.
             StorageState::NoEnqueue
         } else {
             StorageState::SettleOnly
@@ -212,18 +220,25 @@ impl Machine {
         }
     }
 
-    /// Takes the next steps that keep the log within its bound.
+    /// Bytes that can be written without another segment, and that nothing underway will take.
+    fn room_left(&self) -> u64 {
+        self.room.remaining_bytes.saturating_sub(self.underway_bytes)
+    }
+
+    /// Takes the next steps that keep the log within its bound, or win back room on a full disk.
     fn reclaim(&mut self, now: Now) {
         while self.copying.is_none() {
-            match self.index.next_reclaim() {
+            // Copying what is alive in the oldest segment must win clearly more room than it takes.
+            let oldest_live_bytes = self.index.segments().next().map_or(0, |(_, live_bytes, _)| live_bytes);
+            let worthwhile = oldest_live_bytes <= self.room_left() / 2;
+            match self.index.next_reclaim(self.room.full && worthwhile) {
                 Reclaim::Nothing => return,
                 Reclaim::Delete(segment) => {
                     self.pond.handle(Input::CopyBasics, now);
                     self.take_effects();
                     self.outputs.push(Output::Log(Entry::Delete(segment)));
                 }
-                // Copies need room; without it, only what frees room by itself may go.
-                Reclaim::Copy(_) if self.storage != StorageState::Roomy => return,
+                Reclaim::Copy(_) if self.room.full && !worthwhile => return,
                 Reclaim::Copy(keys) => self.start_copying(&keys),
             }
         }

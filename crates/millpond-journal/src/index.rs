@@ -148,10 +148,11 @@ impl Index {
             .map(|(number, segment)| (number, segment.live_bytes, segment.bytes))
     }
 
-    /// What to do next to keep the log within `2 × live + 3 segments`. One step at a time: before asking again,
-    /// report the last step's copies with [`placed`](Self::placed) (or [`forget`](Self::forget) keys that finished
-    /// meanwhile), or it names them again.
-    pub fn next_reclaim(&mut self) -> Reclaim {
+    /// What to do next to keep the log within `2 × live + 3 segments`, or, when it is `short_of_room`, to win back
+    /// its oldest segment whatever the ratio. One step at a time: before asking again, report the last step's
+    /// copies with [`placed`](Self::placed) (or [`forget`](Self::forget) keys that finished meanwhile), or it names
+    /// them again.
+    pub fn next_reclaim(&mut self, short_of_room: bool) -> Reclaim {
         if self.segments.len() < 2 {
             return Reclaim::Nothing;
         }
@@ -161,7 +162,11 @@ impl Index {
             return Reclaim::Delete(self.oldest - 1);
         }
         let allowed = 2 * self.live_bytes + SPARE_SEGMENTS * u64::from(self.segment_bytes);
-        if self.total_bytes > allowed { Reclaim::Copy(self.copy_batch()) } else { Reclaim::Nothing }
+        if short_of_room || self.total_bytes > allowed {
+            Reclaim::Copy(self.copy_batch())
+        } else {
+            Reclaim::Nothing
+        }
     }
 
     /// The first live keys of the oldest segment, without repetition.

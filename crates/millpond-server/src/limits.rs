@@ -150,7 +150,7 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     expected: &str,
 ) -> Result<T, Refusal> {
     if let Some(given) = headers.get(header::CONTENT_TYPE)
-        && !is_json(given.as_bytes())
+        && !may_be_json(given.as_bytes())
     {
         discard(body);
         let given = String::from_utf8_lossy(given.as_bytes()).into_owned();
@@ -162,10 +162,14 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     parse_json(&bytes, expected)
 }
 
-fn is_json(media_type: &[u8]) -> bool {
+/// Whether a body of this media type is tried as JSON. What `curl -d` says unless told otherwise is among them: it is
+/// what everybody types first, and pages of other sites, which can send it too, are refused by their `Origin`.
+fn may_be_json(media_type: &[u8]) -> bool {
     let essence = media_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
     let essence = essence.to_ascii_lowercase();
-    essence == b"application/json" || (essence.starts_with(b"application/") && essence.ends_with(b"+json"))
+    essence == b"application/json"
+        || essence == b"application/x-www-form-urlencoded"
+        || (essence.starts_with(b"application/") && essence.ends_with(b"+json"))
 }
 
 /// Parses JSON; a failure names the field, the line and the column.
@@ -187,16 +191,21 @@ pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8], expected: &str) -> R
 
 #[cfg(test)]
 mod tests {
-    use super::{is_json, parse_json};
+    use super::{may_be_json, parse_json};
     use millpond_api::types::{LeaseRequest, Settlement};
 
     #[test]
     fn json_is_recognized_by_its_essence() {
-        for yes in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
-            assert!(is_json(yes.as_bytes()), "{yes}");
+        for yes in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/problem+json",
+            "application/x-www-form-urlencoded",
+        ] {
+            assert!(may_be_json(yes.as_bytes()), "{yes}");
         }
-        for no in ["text/json", "application/jsonp", "application/x-www-form-urlencoded", "", "json"] {
-            assert!(!is_json(no.as_bytes()), "{no}");
+        for no in ["text/json", "application/jsonp", "multipart/form-data", "", "json"] {
+            assert!(!may_be_json(no.as_bytes()), "{no}");
         }
     }
 

@@ -88,6 +88,10 @@ fn complete(response: &mut Response, Refusal(mut problem): Refusal, path: &str) 
     if let Some(seconds) = problem.retry_after_seconds {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
+    if problem.status == 401 {
+        // RFC 9110 wants a challenge with every 401.
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     let bytes = serde_json::to_vec(&problem).expect("a problem has string keys");
     *response.body_mut() = Body::from(bytes);
 }

@@ -8,7 +8,7 @@ use millpond_engine::content::Stored;
 use millpond_engine::engine::{OpenError, Randomness, restore};
 use millpond_engine::log::{Commit, Entry, Log, Outside};
 use millpond_engine::machine::{Machine, Output};
-use millpond_journal::{CommitError, Preparer, Storage};
+use millpond_journal::{CommitError, PrepareError, Preparer, Storage};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub enum HostError {
     #[error(transparent)]
     Commit(#[from] CommitError),
     /// No segment could be prepared.
-    #[error("no segment could be prepared: {0}")]
-    Prepare(String),
+    #[error(transparent)]
+    Prepare(PrepareError),
 }
 
 /// Something that came out of the engine.
@@ -186,8 +186,13 @@ impl Host {
         let mut commits = Commits::default();
         self.log.write(std::mem::take(&mut self.waiting), &mut commits)?;
         if let Some(number) = self.log.wants_next() {
-            let prepared = self.preparer.prepare(number);
-            self.log.prepared(Some(prepared.map_err(|error| HostError::Prepare(error.to_string()))?));
+            // A full disk is tried again with the next group.
+            self.log.prepared(match self.preparer.prepare(number) {
+                Ok(prepared) => Some(prepared),
+                Err(PrepareError::Full { .. }) => None,
+                Err(error) => return Err(HostError::Prepare(error)),
+            });
+            self.log.report_idle(&mut commits);
         }
         // What nobody waits for becomes durable when the log is idle.
         if !self.log.is_settled() && commits.0.iter().all(|commit| commit.durable.is_none()) {

@@ -1,5 +1,7 @@
-//! Reference model, history checker, process harness (development only).
+//! Reference model, history, history checker (development only).
 //!
 //! Owns what judges the product from outside. Must never ship, and must never share the product's logic.
 
+pub mod checker;
+pub mod history;
 pub mod model;

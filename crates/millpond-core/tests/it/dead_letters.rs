@@ -217,5 +217,7 @@ fn a_replay_makes_room_for_work_before_it_is_durable_itself() {
     let waiting = rig.ask(Command::Lease(Rig::wish(1, s(60))));
     rig.hold_durability = true;
     rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
-    assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased[0].message.seq == Seq(2)));
+    assert!(
+        matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased[0].message.seq == Seq(2))
+    );
 }

@@ -3,7 +3,8 @@
 //! Owns which sequences are tried. Seeds are fixed; `PROPTEST_CASES` and `PROPTEST_RNG_SEED` try more and others.
 
 use crate::rig::{complete, dead, failed, failure, ms, release, retry, s, succeeded, throttled};
-use crate::world::{New, World};
+use crate::world::World;
+use crate::world::commands::New;
 use millpond_core::command::{CallOutcome, SettleOutcome, StorageState};
 use millpond_core::message::Phase;
 use proptest::prelude::*;
@@ -17,7 +18,12 @@ enum Op {
     Sync(usize),
     SyncAll,
     Enqueue(usize, Vec<New>),
-    Lease { queue: usize, max: usize, lease: Option<Duration>, wait: Duration },
+    Lease {
+        queue: usize,
+        max: usize,
+        lease: Option<Duration>,
+        wait: Duration,
+    },
     Abandon(usize),
     /// Receipts are counted back from the latest: most of them are still good.
     Settle(usize, SettleOutcome),
@@ -169,12 +175,16 @@ fn drain(world: &mut World) {
     }
     for _ in 0..400 {
         world.sync_all();
-        let dead: Vec<u64> = (0..3).flat_map(|queue| world.model.of(queue, Phase::Dead).map(|(seq, _)| seq)).collect();
-        dead.into_iter().for_each(|seq| world.delete_dead(seq));
+        let dead: Vec<u64> =
+            (0..3).flat_map(|queue| world.model.of(queue, Phase::Dead).map(|(seq, _)| seq)).collect();
+        for seq in dead {
+            world.delete_dead(seq);
+        }
         world.sync_all();
         let before = world.receipts.len();
         (0..3).for_each(|queue| world.lease(queue, 10, None, Duration::ZERO));
-        for receipt in world.receipts[before..].to_vec() {
+        for index in before..world.receipts.len() {
+            let receipt = world.receipts[index];
             world.settle(receipt, &complete());
         }
         while !world.calls.is_empty() {
@@ -190,7 +200,12 @@ fn drain(world: &mut World) {
 }
 
 fn config() -> ProptestConfig {
-    let mut config = ProptestConfig { failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() };
+    let mut config = ProptestConfig {
+        failure_persistence: None,
+        cases: 768,
+        max_shrink_iters: 20_000,
+        ..ProptestConfig::default()
+    };
     if matches!(config.rng_seed, RngSeed::Random) {
         config.rng_seed = RngSeed::Fixed(2026);
     }

@@ -169,7 +169,8 @@ impl Rig {
                     Effect::Append { op, record, .. } => {
                         self.log.push(record);
                         assert_eq!(
-                            op.0, (self.log.len() - self.before) as u64,
+                            op.0,
+                            (self.log.len() - self.before) as u64,
                             "records are numbered in order"
                         );
                     }

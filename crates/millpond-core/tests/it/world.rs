@@ -2,23 +2,23 @@
 //!
 //! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
 
+pub(crate) mod commands;
+
 use crate::rig::{ms, name, s};
-use bytes::Bytes;
 use millpond_core::command::{
-    CallOutcome, CancelError, Command, Declared, Effect, EnqueueError, Input, LeaseRequest, Leased, LookupError,
-    NewMessage, OpNumber, Reply, RequestId, SettleError, StorageState,
+    CancelError, Command, Declared, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, Reply,
+    RequestId, SettleError, StorageState,
 };
-use millpond_core::identity::{Receipt, Seq};
-use millpond_core::message::{Content, Holder, IdempotencyKey, Phase};
+use millpond_core::identity::Receipt;
+use millpond_core::message::{Holder, Phase};
 use millpond_core::name::Name;
 use millpond_core::pond::Pond;
 use millpond_core::rate::Rate;
 use millpond_core::record::Record;
 use millpond_core::settings::{DeadLetterSettings, OnExpiry, QueueSettings, RetrySettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
-use millpond_testkit::model::{Ending, Message, Model, Verdict};
+use millpond_testkit::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What one message of an enqueue must be answered.
@@ -84,12 +84,8 @@ fn names() -> [Name; 3] {
 }
 
 fn declared() -> Declared {
-    let retry = RetrySettings {
-        max_attempts: 3,
-        max_deliveries: Some(6),
-        backoff_min: ms(500),
-        backoff_max: s(20),
-    };
+    let retry =
+        RetrySettings { max_attempts: 3, max_deliveries: Some(6), backoff_min: ms(500), backoff_max: s(20) };
     let dead_letter = |max_messages| DeadLetterSettings { max_messages, retention: s(400), owner: None };
     let bounded = QueueSettings {
         concurrency: Some(3),
@@ -199,7 +195,8 @@ impl World {
 
     /// Notes what a hand-out of this step may rest on, though the same step ends it.
     fn look(&mut self) {
-        self.visible_before = (0..3).flat_map(|queue| self.model.visible(queue).map(|(seq, _)| seq)).collect();
+        self.visible_before =
+            (0..3).flat_map(|queue| self.model.visible(queue).map(|(seq, _)| seq)).collect();
         self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
     }
 
@@ -249,9 +246,10 @@ impl World {
         };
         assert!(self.model.is_visible(seq), "{seq} is handed out before it is durable");
         assert_ne!(self.storage, StorageState::SettleOnly);
-        let passed = self.model.visible(queue).find(|(other, one)| {
-            one.place < place && self.visible_before.contains(other)
-        });
+        let passed = self
+            .model
+            .visible(queue)
+            .find(|(other, one)| one.place < place && self.visible_before.contains(other));
         assert!(passed.is_none(), "{seq} is handed out before {passed:?}");
         let full_before = self.dead_before[queue] as u64;
         let dead_max = self.model.queues[queue].settings.dead_letter.max_messages;
@@ -295,7 +293,11 @@ impl World {
             assert_eq!(*count, expected, "records about {seq}: {:?}", self.log_of(*seq));
         }
         for (&seq, states) in &self.model.history {
-            assert_eq!(written.get(&seq).copied().unwrap_or(0), states.len(), "records about {seq} are missing");
+            assert_eq!(
+                written.get(&seq).copied().unwrap_or(0),
+                states.len(),
+                "records about {seq} are missing"
+            );
         }
         for record in self.log[from..].iter().rev() {
             let Some(seq) = subject(record) else { continue };
@@ -339,8 +341,13 @@ impl World {
                 assert_eq!(stats.oldest_ready_age, self.age(ready), "age of the oldest ready in {name}");
                 let leased = self.model.of(queue, Phase::Leased).map(|(_, message)| message.due_since).min();
                 assert_eq!(stats.oldest_leased_age, self.age(leased), "age of the oldest leased in {name}");
-                let backoff = self.model.of(queue, Phase::Backoff).map(|(_, message)| message.due_since).min();
-                assert_eq!(stats.oldest_backoff_age, self.age(backoff), "age of the oldest backoff in {name}");
+                let backoff =
+                    self.model.of(queue, Phase::Backoff).map(|(_, message)| message.due_since).min();
+                assert_eq!(
+                    stats.oldest_backoff_age,
+                    self.age(backoff),
+                    "age of the oldest backoff in {name}"
+                );
             }
         }
     }
@@ -355,10 +362,14 @@ impl World {
             return;
         }
         for queue in 0..3 {
-            let Some((seq, _)) = self.model.visible(queue).next().filter(|_| self.model.is_open(queue)) else {
+            let Some((seq, _)) = self.model.visible(queue).next().filter(|_| self.model.is_open(queue))
+            else {
                 continue;
             };
-            let waits = self.due.values().any(|due| matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue));
+            let waits = self
+                .due
+                .values()
+                .any(|due| matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue));
             assert!(!waits, "{seq} is not handed to a worker that waits for it");
             let idle = self.model.queues[queue].target.is_some() && self.model.may_call(0, self.now, -2);
             assert!(!idle, "{seq} is not pushed though the target has room");
@@ -404,7 +415,9 @@ impl World {
             }
             (Answer::Paused, Reply::Paused(Ok(()))) => {}
             (Answer::Replayed(expected), Reply::Replayed(Ok(count))) => assert_eq!(count, expected),
-            (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => assert_eq!(answer.is_ok(), expected),
+            (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
+                assert_eq!(answer.is_ok(), expected);
+            }
             (answer, reply) => panic!("{answer:?} expected, {reply:?}"),
         }
     }
@@ -423,7 +436,10 @@ impl World {
             assert!(self.handed.remove(&one.receipt), "{one:?} was not handed out");
             let message = &self.model.messages[&one.receipt.seq.0];
             assert_eq!(message.queue, queue);
-            assert_eq!((message.attempts, message.deliveries), (one.message.attempts, one.message.deliveries));
+            assert_eq!(
+                (message.attempts, message.deliveries),
+                (one.message.attempts, one.message.deliveries)
+            );
         }
     }
 
@@ -526,259 +542,6 @@ impl World {
         self.durable = kept;
         self.open();
     }
-
-    // --- commands --------------------------------------------------------------------------------------------------
-
-    fn ask(&mut self, command: Command) -> RequestId {
-        self.asked += 1;
-        let request = RequestId(self.asked);
-        self.handle(Input::Command { request, command });
-        request
-    }
-
-    fn expect(&mut self, request: RequestId, answer: Answer, gates: &[u64]) {
-        let decided = |seq: &u64| {
-            let known = self.model.messages.get(seq)?;
-            Some((*seq, known.decided_with))
-        };
-        let gates = gates.iter().filter_map(decided).collect();
-        self.due.insert(request, Due { answer, gates, gate: 0 });
-        self.end_step();
-    }
-
-    pub(crate) fn enqueue(&mut self, queue: usize, news: &[New]) {
-        self.begin_step();
-        let messages = news.iter().map(New::message).collect();
-        let next = self.model.history.keys().max().copied().unwrap_or(0);
-        let request = self.ask(Command::Enqueue { queue: names()[queue].clone(), messages });
-        // The numbers that the pond has chosen are read off its records: nothing else is written by an enqueue.
-        let effects: Vec<Effect> = self.pond.effects().collect();
-        let mut chosen = effects.iter().filter_map(|effect| match effect {
-            Effect::Append { record: Record::Message { message, .. }, .. } => Some(message.seq.0),
-            _ => None,
-        });
-        let (mut fates, mut gates) = (Vec::new(), Vec::new());
-        for new in news {
-            let verdict = self.model.judge(queue, new.bytes as u64, new.key);
-            let full = self.storage != StorageState::Roomy && !matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
-            let fate = match verdict {
-                _ if full => Fate::StorageFull,
-                Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
-                Verdict::Mismatch => Fate::Mismatch,
-                Verdict::Full => Fate::Full,
-                Verdict::TooLate => Fate::TooLate,
-                Verdict::Accept | Verdict::AcceptOrTooLate => match chosen.next() {
-                    Some(seq) => self.accept(seq, queue, new),
-                    None => Fate::TooLate,
-                },
-            };
-            let exact = verdict != Verdict::AcceptOrTooLate;
-            assert!(!exact || verdict != Verdict::Accept || full || !matches!(fate, Fate::TooLate), "{new:?} is refused");
-            if let Fate::Accepted { seq, .. } | Fate::Duplicate { seq, .. } = fate {
-                gates.push(seq);
-            }
-            fates.push(fate);
-        }
-        assert_eq!(chosen.next(), None, "more is stored than was accepted");
-        assert!(self.model.history.keys().all(|seq| *seq <= next || gates.contains(seq)));
-        for effect in effects {
-            let Effect::Append { op, record, .. } = effect else {
-                let Effect::Reply { request, reply } = effect else { panic!("{effect:?}") };
-                let gates = gates.iter().map(|&seq| (seq, self.model.messages[&seq].decided_with)).collect();
-                let answer = Answer::Enqueued(std::mem::take(&mut fates));
-                self.due.insert(request, Due { answer, gates, gate: 0 });
-                self.replied(request, reply);
-                return self.end_step();
-            };
-            self.appended(op, record);
-        }
-        self.expect(request, Answer::Enqueued(fates), &gates);
-    }
-
-    fn accept(&mut self, seq: u64, queue: usize, new: &New) -> Fate {
-        let ahead = self.model.of(queue, Phase::Ready).count() as u64;
-        let ttl = new.ttl.unwrap_or(self.model.queues[queue].settings.retention);
-        let message = Model::message(queue, seq, new.bytes as u64, (new.delay, ttl), new.key, self.now);
-        self.model.accept(seq, message, new.delay, self.now);
-        Fate::Accepted { seq, position: new.delay.is_zero().then_some(ahead) }
-    }
-
-    pub(crate) fn lease(&mut self, queue: usize, max: usize, lease: Option<Duration>, wait: Duration) {
-        self.begin_step();
-        let wish = LeaseRequest { queue: names()[queue].clone(), max, lease, wait };
-        let request = self.ask(Command::Lease(wish));
-        let until = self.now.mono.plus(wait);
-        self.expect(request, Answer::Leased { queue, max, until }, &[]);
-    }
-
-    pub(crate) fn abandon(&mut self, pick: usize) {
-        let waiting: Vec<RequestId> = self.due.iter().filter_map(|(request, due)| {
-            matches!(due.answer, Answer::Leased { .. }).then_some(*request)
-        }).collect();
-        let Some(&request) = waiting.get(pick % waiting.len().max(1)) else { return };
-        self.begin_step();
-        self.due.remove(&request);
-        self.handle(Input::Abandon(request));
-        self.end_step();
-    }
-
-    pub(crate) fn settle(&mut self, receipt: Receipt, outcome: &millpond_core::command::SettleOutcome) {
-        self.begin_step();
-        let (ending, delay) = millpond_testkit::model::ending_of(outcome);
-        let allowed = self.model.may_settle(receipt, ending);
-        if allowed == Some(true) {
-            self.model.settle(receipt, ending, delay, true, self.now);
-        }
-        let settlement = millpond_core::command::Settlement { receipt, outcome: outcome.clone() };
-        let request = self.ask(Command::Settle(vec![settlement]));
-        let answer = Answer::Settled(allowed.map(|_| ()).ok_or(SettleError::LeaseLost));
-        let gates: &[u64] = if allowed.is_some() { &[receipt.seq.0] } else { &[] };
-        self.expect(request, answer, gates);
-    }
-
-    pub(crate) fn extend(&mut self, receipt: Receipt, lease: Duration) {
-        self.begin_step();
-        let allowed = self.model.may_extend(receipt, lease, self.now) == Some(true);
-        if allowed {
-            self.model.extend(receipt, lease, self.now);
-        }
-        let request = self.ask(Command::Extend(vec![(receipt, lease)]));
-        self.expect(request, Answer::Extended(allowed), &[]);
-    }
-
-    pub(crate) fn cancel(&mut self, seq: u64) {
-        self.begin_step();
-        let allowed = self.model.may_cancel(seq);
-        let phase = self.model.messages.get(&seq).map(|message| message.phase);
-        if allowed == Some(true) {
-            self.model.cancel(seq, self.now);
-        }
-        let request = self.ask(Command::Cancel(Seq(seq)));
-        self.expect(request, Answer::Cancelled(allowed, phase), &[seq]);
-    }
-
-    pub(crate) fn status(&mut self, seq: u64) {
-        self.begin_step();
-        let known = self.model.messages.get(&seq);
-        let known = known.map(|message| (message.phase, message.attempts, message.deliveries));
-        let request = self.ask(Command::Status { seq: Seq(seq), wait: None });
-        self.expect(request, Answer::Status(known), &[seq]);
-    }
-
-    pub(crate) fn pause(&mut self, queue: usize, paused: bool) {
-        self.begin_step();
-        if self.model.queues[queue].paused != paused {
-            self.model.queues[queue].paused = paused;
-            self.pauses.push((self.log.len(), queue, paused));
-        }
-        let gate = self.pauses.iter().rev().find(|&&(_, at, _)| at == queue).map_or(0, |&(at, ..)| at + 1);
-        let request = self.ask(Command::Pause { queue: names()[queue].clone(), paused });
-        self.due.insert(request, Due { answer: Answer::Paused, gates: Vec::new(), gate });
-        self.end_step();
-    }
-
-    pub(crate) fn replay_all(&mut self, queue: usize) {
-        self.begin_step();
-        let count = self.model.of(queue, Phase::Dead).count() as u64;
-        let which = millpond_core::command::ReplayWhich::All;
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        self.expect(request, Answer::Replayed(count), &[]);
-    }
-
-    pub(crate) fn replay_one(&mut self, queue: usize, pick: usize) {
-        let dead: Vec<u64> = self.model.of(queue, Phase::Dead).map(|(seq, _)| seq).collect();
-        let Some(&seq) = dead.get(pick % dead.len().max(1)) else { return };
-        self.begin_step();
-        let which = millpond_core::command::ReplayWhich::These(vec![Seq(seq)]);
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        let gate = self.log.len() + 1;
-        self.due.insert(request, Due { answer: Answer::Replayed(1), gates: Vec::new(), gate });
-        self.end_step();
-    }
-
-    pub(crate) fn delete_dead(&mut self, seq: u64) {
-        self.begin_step();
-        let known = self.model.messages.get(&seq).filter(|message| message.phase == Phase::Dead);
-        let queue = known.map(|message| message.queue);
-        if queue.is_some() {
-            self.model.delete(seq);
-        }
-        let gates = queue.map(|_| (seq, self.model.records(seq))).into_iter().collect();
-        let request = self.ask(Command::DeleteDead { queue: names()[queue.unwrap_or(0)].clone(), seq: Seq(seq) });
-        self.due.insert(request, Due { answer: Answer::DeadDeleted(queue.is_some()), gates, gate: 0 });
-        self.end_step();
-    }
-
-    pub(crate) fn undelivered(&mut self, receipt: Receipt) {
-        if receipt.epoch != self.model.epoch {
-            return;
-        }
-        self.begin_step();
-        let message = self.model.messages.get(&receipt.seq.0);
-        let holds = message.is_some_and(|message| {
-            message.phase == Phase::Leased && message.hold.is_some_and(|hold| hold.receipt == receipt)
-        });
-        if holds {
-            self.model.take_back(receipt, self.now);
-        }
-        self.handle(Input::Undelivered(receipt));
-        self.end_step();
-    }
-
-    pub(crate) fn end_call(&mut self, pick: usize, outcome: CallOutcome) {
-        if self.calls.is_empty() {
-            return;
-        }
-        let receipt = self.calls.swap_remove(pick % self.calls.len());
-        self.begin_step();
-        let ending = match outcome {
-            CallOutcome::Succeeded { .. } => Ending::Done,
-            CallOutcome::Failed { .. } => Ending::Failed,
-            CallOutcome::Dead { .. } => Ending::Rejected,
-            CallOutcome::Throttled { .. } => Ending::Throttled,
-            CallOutcome::Released => Ending::Released,
-        };
-        if self.model.may_settle(receipt, ending) == Some(true) {
-            let on_time = self.model.messages[&receipt.seq.0].phase == Phase::Leased;
-            let target = &mut self.model.targets[0];
-            match &outcome {
-                CallOutcome::Failed { timed_out: true, .. } if on_time => {
-                    target.held_until.push(self.now.mono.plus(target.settings.hold()));
-                }
-                CallOutcome::Throttled { pause, .. } => {
-                    target.paused_until = target.paused_until.max(self.now.mono.plus(*pause));
-                }
-                _ => {}
-            }
-            self.model.settle(receipt, ending, None, true, self.now);
-        }
-        self.handle(Input::CallEnded { receipt, outcome });
-        self.end_step();
-    }
-
-    pub(crate) fn copy(&mut self, seq: u64) {
-        self.begin_step();
-        self.model.copy(seq);
-        self.handle(Input::Copy(vec![(Seq(seq), None)]));
-        self.end_step();
-    }
-
-    pub(crate) fn copy_basics(&mut self) {
-        self.begin_step();
-        self.handle(Input::CopyBasics);
-        self.end_step();
-    }
-
-    pub(crate) fn set_storage(&mut self, storage: StorageState) {
-        self.begin_step();
-        self.storage = storage;
-        self.handle(Input::Storage(storage));
-        self.end_step();
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.pond.is_idle()
-    }
 }
 
 fn judge_enqueue(fate: &Fate, answer: &Result<millpond_core::command::Accepted, EnqueueError>) {
@@ -798,23 +561,3 @@ fn judge_enqueue(fate: &Fate, answer: &Result<millpond_core::command::Accepted, 
         (fate, answer) => panic!("{fate:?} expected, {answer:?}"),
     }
 }
-
-/// A message to enqueue.
-#[derive(Debug, Clone)]
-pub(crate) struct New {
-    pub(crate) bytes: usize,
-    pub(crate) delay: Duration,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) key: Option<(u128, u128)>,
-}
-
-impl New {
-    fn message(&self) -> NewMessage {
-        let content = Content { body: Bytes::from(vec![b'x'; self.bytes]), ..Content::default() };
-        let key = self.key.map(|(key, payload)| IdempotencyKey { key, payload });
-        NewMessage { content: Arc::new(content), delay: self.delay, ttl: self.ttl, key }
-    }
-}
-
-#[expect(dead_code, reason = "names the type that a message of the model has")]
-type ModelMessage = Message;

@@ -100,11 +100,11 @@ fn a_copy_that_was_not_made_is_asked_for_again() {
         driver.commit(true).unwrap();
         driver.index.forget(key);
     }
-    let first = driver.index.next_reclaim();
+    let first = driver.index.next_reclaim(false);
     assert_eq!(first, Reclaim::Copy(vec![1]));
-    assert_eq!(driver.index.next_reclaim(), first);
+    assert_eq!(driver.index.next_reclaim(false), first);
     driver.index.forget(1);
-    assert_eq!(driver.index.next_reclaim(), Reclaim::Delete(1));
+    assert_eq!(driver.index.next_reclaim(false), Reclaim::Delete(1));
     assert_eq!(driver.index.oldest_segment(), 2);
 }
 
@@ -122,7 +122,7 @@ fn a_key_anchored_twice_in_a_segment_is_copied_once() {
         driver.commit(true).unwrap();
         driver.index.forget(key);
     }
-    assert_eq!(driver.index.next_reclaim(), Reclaim::Copy(vec![1, 2]));
+    assert_eq!(driver.index.next_reclaim(false), Reclaim::Copy(vec![1, 2]));
 }
 
 #[test]

@@ -224,7 +224,7 @@ impl Driver {
 
     /// Takes one step of reclaiming; returns whether there was one.
     pub(crate) fn reclaim(&mut self) -> Result<bool, Stopped> {
-        match self.index.next_reclaim() {
+        match self.index.next_reclaim(false) {
             Reclaim::Nothing => return Ok(false),
             Reclaim::Copy(keys) => {
                 for key in keys {

@@ -95,11 +95,16 @@ impl Server {
     }
 
     pub(crate) async fn start_with(configuration: Configuration, limits: Limits) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        Self::start_at("127.0.0.1:0", ServerOptions { configuration, limits, ..ServerOptions::default() })
+            .await
+    }
+
+    /// Starts a server that listens on `address`, with small segments; the client speaks to it over loopback.
+    pub(crate) async fn start_at(address: &str, options: ServerOptions) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (stop, stopped) = oneshot::channel::<()>();
-        let options =
-            ServerOptions { configuration, limits, segment_bytes: Some(1 << 20), ..ServerOptions::default() };
+        let options = ServerOptions { segment_bytes: Some(1 << 20), ..options };
         let task = tokio::spawn(serve(options, listener, async {
             // A test that forgets to stop the server stops it by dropping the sender.
             let _ = stopped.await;

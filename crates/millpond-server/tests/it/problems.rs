@@ -5,6 +5,7 @@
 
 use crate::harness::{Server, configuration, name};
 use millpond_core::settings::QueueSettings;
+use millpond_server::ServerOptions;
 use serde_json::json;
 use std::time::Duration;
 
@@ -128,6 +129,37 @@ async fn a_status_is_shown_to_who_has_the_token_and_to_nobody_with_a_wrong_one()
         assert_eq!(answer.json()["instance"], path.as_str(), "an instance must not repeat a token");
     }
     assert_eq!(server.get(&format!("{path}?token=x")).await.slug(), "malformed");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_other_machines_reach_shows_a_status_only_with_its_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let configuration = configuration(directory.path());
+    let options = ServerOptions { configuration, insecure: true, ..ServerOptions::default() };
+    let server = Server::start_at("0.0.0.0:0", options).await;
+    let accepted = server.enqueue("q", "x").await;
+    let url = accepted["status_url"].as_str().unwrap();
+    assert_eq!(server.get(url).await.status, 200);
+    for path in ["", "/result"] {
+        let answer = server.get(&format!("/v1/messages/{}{path}", accepted["id"].as_str().unwrap())).await;
+        assert_eq!((answer.status, answer.slug().as_str()), (401, "unauthenticated"));
+    }
+    let elsewhere = server.send("GET", url, &[("host", "pond.example")], "").await;
+    assert_eq!(elsewhere.status, 200, "it may be reached by any name");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_begin_with_the_external_url() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut configuration = configuration(directory.path());
+    configuration.external_url = Some("https://pond.example/mill".to_owned());
+    let server = Server::start(configuration).await;
+    let answer = server.send("POST", "/v1/queues/q/messages", &[], "x").await;
+    let id = answer.json()["id"].as_str().unwrap().to_owned();
+    let beginning = format!("https://pond.example/mill/v1/messages/{id}?t=");
+    assert!(answer.header("location").starts_with(&beginning), "{answer:?}");
     server.stop().await;
 }
 

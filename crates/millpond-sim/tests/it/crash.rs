@@ -2,19 +2,17 @@
 //! was not synced. Whatever was acknowledged must be there afterwards, nothing may be there that was never sent,
 //! and everything must drain.
 
+use crate::session::{Session, queue};
 use bytes::Bytes;
-use millpond_core::command::{
-    Command, Declared, LeaseRequest, Leased, NewMessage, ReplayWhich, Reply, SettleOutcome, Settlement,
-};
+use millpond_core::command::{Command, Declared, NewMessage, ReplayWhich, Reply, SettleOutcome};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Failure, Phase};
-use millpond_core::name::Name;
 use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use millpond_core::time::Mono;
 use millpond_engine::content::Stored;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
-use millpond_sim::host::{Host, HostError, Outcome};
+use millpond_sim::host::{Host, HostError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +20,6 @@ use std::time::Duration;
 const SEGMENT_BYTES: u32 = 8 << 10;
 const LATENCY: Duration = Duration::from_micros(400);
 const STEPS: u64 = 54;
-
-fn queue() -> Name {
-    Name::new("jobs").unwrap()
-}
 
 fn declared() -> Declared {
     let settings = QueueSettings {
@@ -67,55 +61,6 @@ struct World {
     /// Ends that were asked for, answered or not.
     asked_to_end: BTreeSet<Seq>,
     held: Vec<Receipt>,
-}
-
-/// A host and its clock; answers come when their group is on the disk.
-struct Session {
-    host: Host,
-    at: Mono,
-}
-
-impl Session {
-    fn ask(&mut self, command: Command) -> Result<Reply, HostError> {
-        let request = self.host.ask(command, self.at)?;
-        loop {
-            for outcome in self.host.outcomes() {
-                if let Outcome::Reply(answered, reply) = outcome
-                    && answered == request
-                {
-                    return Ok(reply);
-                }
-            }
-            let next = self.host.next_event().expect("somebody waits for an answer");
-            self.at = self.at.max(next);
-            self.host.run(self.at)?;
-        }
-    }
-
-    fn pass(&mut self, time: Duration) -> Result<(), HostError> {
-        let until = self.at.plus(time);
-        while let Some(next) = self.host.next_event().filter(|&next| next <= until) {
-            self.at = self.at.max(next);
-            self.host.run(self.at)?;
-        }
-        self.at = until;
-        Ok(())
-    }
-
-    fn lease(&mut self, max: usize) -> Result<Vec<Leased>, HostError> {
-        let wish = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::ZERO };
-        match self.ask(Command::Lease(wish))? {
-            Reply::Leased(Ok(leased)) => Ok(leased),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn settle(&mut self, receipt: Receipt, outcome: SettleOutcome) -> Result<bool, HostError> {
-        match self.ask(Command::Settle(vec![Settlement { receipt, outcome }]))? {
-            Reply::Settled(results) => Ok(results[0].is_ok()),
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 /// One step of the run; which one depends on its number only.

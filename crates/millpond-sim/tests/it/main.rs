@@ -2,3 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+mod full_disk;
+mod session;

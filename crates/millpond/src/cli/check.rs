@@ -3,7 +3,7 @@
 //! Owns how findings are printed. Must never judge a setting itself.
 
 use super::arguments;
-use super::failure::Failure;
+use super::failure::{Failure, tell};
 use super::render::counted;
 use clap::Args;
 use millpond_config::{ConfigurationError, Diagnostic, Loaded, Severity};
@@ -76,9 +76,8 @@ fn print_valid(out: &mut impl Write, file: &str, loaded: &Loaded) -> Result<(), 
 }
 
 /// The findings are complete messages: they get no further prefix.
-#[expect(clippy::print_stderr, reason = "diagnostics of a command line go there")]
 fn told(text: &str) -> Failure {
-    eprintln!("{text}");
+    tell(text);
     Failure::Told
 }
 

@@ -5,7 +5,7 @@
 
 use millpond_api::client::ClientError;
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// Something went wrong.
@@ -16,6 +16,11 @@ const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 /// There is no server, or none that answers.
 const UNREACHABLE: u8 = 4;
+
+/// Says something on standard error. If nobody reads there, that is no reason to stop.
+pub(crate) fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
 
 /// Why a command did not do what it was asked.
 #[derive(Debug)]
@@ -66,11 +71,10 @@ impl Failure {
     }
 
     /// Tells the user and returns the exit code.
-    #[expect(clippy::print_stderr, reason = "diagnostics of a command line go there")]
     pub(crate) fn report(&self) -> ExitCode {
         let text = self.to_string();
         if !text.is_empty() {
-            eprintln!("{text}");
+            tell(&text);
         }
         ExitCode::from(self.code())
     }

@@ -3,7 +3,7 @@
 //! Owns signals, the log and the start banner. Must never know what the server does between the two.
 
 use super::arguments;
-use super::failure::Failure;
+use super::failure::{Failure, tell};
 use clap::{Args, ValueEnum};
 use millpond_config::{Configuration, Loaded, parse_listen};
 use millpond_core::name::Name;
@@ -212,11 +212,6 @@ impl Started {
         lines.push(format!("  curl -i {url}/v1/queues/{queue}/messages -d hello"));
         lines.join("\n")
     }
-}
-
-#[expect(clippy::print_stderr, reason = "diagnostics of a command line go there")]
-fn tell(text: &str) {
-    eprintln!("{text}");
 }
 
 #[cfg(test)]

@@ -74,7 +74,11 @@ pub(crate) async fn run(options: &Options, out: &mut impl Write) -> anyhow::Resu
     out.flush()?;
     let misses = expectation.misses(&comparison);
     if !misses.is_empty() {
-        bail!("not as planned: {}", misses.join("; "));
+        bail!(
+            "not as planned: {}. The backend and its callers share this machine with the server: if it is busy with \
+             something else, try again when it is idle",
+            misses.join("; ")
+        );
     }
     Ok(())
 }

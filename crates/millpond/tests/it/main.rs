@@ -7,4 +7,5 @@ mod help;
 mod plan;
 mod process;
 mod serve;
+mod torture;
 mod usage;

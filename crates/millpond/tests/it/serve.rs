@@ -73,7 +73,7 @@ fn what_was_accepted_is_there_after_a_restart() {
     let (_directory, data) = data();
     let server = Server::start(&data, &[]);
     server.run(&["queues", "create", "jobs"]).expect(0);
-    let lines: String = (1..=250).map(|number| format!("{number}\n\n")).collect();
+    let lines = (1..=250).map(|number| number.to_string()).collect::<Vec<_>>().join("\n\n");
     let sent = server.run_with_input(&["send", "jobs", "--lines", "--json"], &lines).expect(0).json();
     assert_eq!((sent["sent"].as_u64(), sent["accepted"].as_u64()), (Some(250), Some(250)));
     let more = server.run(&["send", "jobs", "--body", "again", "--count", "3"]).expect(0);

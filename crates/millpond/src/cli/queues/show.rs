@@ -149,7 +149,7 @@ fn settings(fields: &mut Fields, path: &str, value: &Value) {
                 settings(fields, &path, value);
             }
         }
-        Value::Null => drop(fields.add(path, NONE)),
+        Value::Null => drop(fields.add(path.trim_end_matches("_seconds"), NONE)),
         Value::String(text) => drop(fields.add(path, line(text))),
         Value::Number(number) => {
             let shown = match (path.strip_suffix("_seconds"), number.as_f64(), number.as_u64()) {

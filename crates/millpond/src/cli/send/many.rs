@@ -4,14 +4,15 @@
 //! what comes after it would only be refused as well, and the order would be lost.
 
 use super::{Send, guessed};
-use crate::cli::failure::Failure;
+use crate::cli::failure::{Failure, tell};
 use crate::cli::render::counted;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use millpond_api::client::Client;
 use millpond_api::encoding;
 use millpond_api::problem::Problem;
 use millpond_api::types::{BatchAnswer, BatchMessage};
 use serde::Serialize;
+use std::fmt;
 use std::io::{BufRead, BufReader, Read as _, Write};
 
 /// Messages in one request.
@@ -57,7 +58,6 @@ pub(super) async fn run(command: &Send, client: &Client, out: &mut impl Write) -
 }
 
 /// Says how far it came before the request failed.
-#[expect(clippy::print_stderr, reason = "diagnostics of a command line go there")]
 fn interrupted(tally: &Tally, has_key: bool) {
     if tally.accepted > 0 {
         let again = if has_key {
@@ -65,7 +65,7 @@ fn interrupted(tally: &Tally, has_key: bool) {
         } else {
             "with --key a repetition of the same command would be safe"
         };
-        eprintln!("{} accepted before this; {again}", counted(tally.accepted, "message"));
+        tell(&format!("{} accepted before this; {again}", counted(tally.accepted, "message")));
     }
 }
 
@@ -73,11 +73,17 @@ fn interrupted(tally: &Tally, has_key: bool) {
 fn progress(count: Option<u64>) -> ProgressBar {
     let (bar, template) = match count {
         Some(count) => {
-            (ProgressBar::new(count), "{bar:30} {human_pos}/{human_len} sent, {per_sec}, {eta} to go")
+            (ProgressBar::new(count), "{bar:30} {human_pos}/{human_len} sent, {rate}, {eta} to go")
         }
-        None => (ProgressBar::no_length(), "{spinner} {human_pos} sent, {per_sec}"),
+        None => (ProgressBar::no_length(), "{spinner} {human_pos} sent, {rate}"),
     };
-    bar.with_style(ProgressStyle::with_template(template).expect("the template is a constant"))
+    let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+        // A bar that cannot be drawn is no reason to stop.
+        let _ = write!(text, "{:.0}/s", state.per_sec());
+    };
+    bar.with_style(
+        ProgressStyle::with_template(template).expect("the template is a constant").with_key("rate", rate),
+    )
 }
 
 impl Tally {

@@ -1,0 +1,87 @@
+//! A disk without room: new work is refused with a reason, everything else goes on, and room brings work back.
+
+use crate::session::{Session, queue};
+use bytes::Bytes;
+use millpond_core::command::{Command, Declared, EnqueueError, NewMessage, Reply, SettleOutcome};
+use millpond_core::identity::{Receipt, Seq};
+use millpond_core::message::{Content, Phase};
+use millpond_core::settings::QueueSettings;
+use millpond_core::time::Mono;
+use millpond_journal::Storage;
+use millpond_journal::simulated::SimulatedDisk;
+use millpond_sim::host::Host;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SEGMENT_BYTES: u32 = 64 << 10;
+
+fn open(disk: &SimulatedDisk, at: Mono) -> Session {
+    let settings = QueueSettings { result_retention: Duration::from_secs(1), ..QueueSettings::default() };
+    let declared = Declared { targets: Vec::new(), queues: vec![(queue(), settings)] };
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let latency = Duration::from_micros(400);
+    Session { host: Host::open(&storage, declared, SEGMENT_BYTES, 1, latency, at).unwrap(), at }
+}
+
+fn enqueue(session: &mut Session) -> Result<Seq, EnqueueError> {
+    let body = Bytes::from(vec![7; 2000]);
+    let content = Content { content_type: "x".to_owned(), headers: Vec::new(), body };
+    let message = NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None };
+    let reply = session.ask(Command::Enqueue { queue: queue(), messages: vec![message] }).unwrap();
+    let Reply::Enqueued(result) = reply else { panic!("{reply:?}") };
+    result.unwrap().remove(0).map(|accepted| accepted.seq)
+}
+
+fn complete(session: &mut Session, receipt: Receipt) {
+    assert!(session.settle(receipt, SettleOutcome::Complete { result: None }).unwrap());
+}
+
+fn fill(session: &mut Session) -> Vec<Seq> {
+    let mut accepted = Vec::new();
+    loop {
+        match enqueue(session) {
+            Ok(seq) => accepted.push(seq),
+            Err(error) => {
+                assert_eq!(error, EnqueueError::StorageFull);
+                return accepted;
+            }
+        }
+        assert!(accepted.len() < 1000, "the disk never runs full");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_new_work_while_settlements_reads_and_restart_go_on_and_room_brings_work_back() {
+    let disk = SimulatedDisk::new();
+    disk.set_capacity(Some(4 * u64::from(SEGMENT_BYTES)));
+    let mut session = open(&disk, Mono(0));
+    let accepted = fill(&mut session);
+    assert!(accepted.len() > 40, "{} messages in four segments", accepted.len());
+
+    let leased = session.lease(3).unwrap();
+    assert_eq!(leased.len(), 3, "hand-outs go on");
+    complete(&mut session, leased[0].receipt);
+    assert_eq!(enqueue(&mut session), Err(EnqueueError::StorageFull));
+
+    let mut session = open(&disk, session.at.plus(Duration::from_secs(1)));
+    for &seq in &accepted[1..] {
+        let Reply::Status(Ok(status)) = session.ask(Command::Status { seq, wait: None }).unwrap() else {
+            panic!("{seq:?} was acknowledged")
+        };
+        assert!(!status.message.phase.is_terminal() || status.message.phase == Phase::Succeeded);
+        assert_eq!(session.host.machine().locate(seq).read().unwrap().body.len(), 2000, "reads go on");
+    }
+    complete(&mut session, leased[1].receipt);
+    complete(&mut session, leased[2].receipt);
+
+    // Work that is done makes room.
+    for _ in 0..200 {
+        for one in session.lease(5).unwrap() {
+            complete(&mut session, one.receipt);
+        }
+        session.pass(Duration::from_secs(2)).unwrap();
+        session.host.machine().pond().assert_consistent();
+    }
+    let again = fill(&mut session);
+    assert!(again.len() > 25, "{} messages fit after the work was done", again.len());
+}

@@ -1,0 +1,366 @@
+//! What happens in the model: the transitions of a message's life, by command, by time and by restart.
+//!
+//! Owns that every transition that is written down leaves a copy of the message behind. Must never choose: whom the
+//! pond hands a message and how long it backs off are told, and judged.
+#![expect(clippy::missing_panics_doc, reason = "it judges by panicking")]
+
+use super::{Ending, Hold, Message, Model};
+use millpond_core::identity::Receipt;
+use millpond_core::message::Phase;
+use millpond_core::settings::{LEASE_TOTAL_MAX, OnExpiry};
+use millpond_core::time::{Mono, Now, Wall};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+impl Model {
+    /// A record about a message has been written: this is how it leaves the message.
+    fn record(&mut self, seq: u64) {
+        let state = self.messages.get(&seq).cloned();
+        self.history.entry(seq).or_default().push(state);
+    }
+
+    /// The next record about a message decides something.
+    fn decide(&mut self, seq: u64) {
+        self.messages.get_mut(&seq).expect("known").decided_with = self.records(seq) + 1;
+    }
+
+    fn enter(&mut self, seq: u64, phase: Phase, ends_in: Option<Duration>, now: Now) {
+        let message = self.messages.get_mut(&seq).expect("known");
+        message.phase = phase;
+        message.phase_ends = ends_in.map(|wait| (now.mono.plus(wait), now.wall.plus(wait), now.wall));
+    }
+
+    /// A message was accepted under the number `seq`.
+    pub fn accept(&mut self, seq: u64, new: Message, delay: Duration, now: Now) {
+        assert!(!self.messages.contains_key(&seq), "number {seq} is in use");
+        self.history.insert(seq, Vec::new());
+        self.durable.insert(seq, 0);
+        self.messages.insert(seq, new);
+        if !delay.is_zero() {
+            self.enter(seq, Phase::Delayed, Some(delay), now);
+        }
+        self.record(seq);
+    }
+
+    /// A message as it is when it is accepted.
+    pub fn message(
+        queue: usize,
+        seq: u64,
+        bytes: u64,
+        (delay, ttl): (Duration, Duration),
+        key: Option<(u128, u128)>,
+        now: Now,
+    ) -> Message {
+        Message {
+            queue,
+            phase: Phase::Ready,
+            place: seq,
+            bytes,
+            attempts: 0,
+            deliveries: 0,
+            delivery: 0,
+            hold: None,
+            due_since: now.mono.plus(delay),
+            lost: None,
+            open_backoff: None,
+            key,
+            accepted: now.wall,
+            first_due: now.wall.plus(delay),
+            phase_ends: None,
+            expires: (now.mono.plus(ttl), now.wall.plus(ttl)),
+            expired: false,
+            decided_with: 1,
+        }
+    }
+
+    /// A message was handed out.
+    pub fn hand_out(&mut self, receipt: Receipt, until: Wall, pushed: bool, now: Now) {
+        let seq = receipt.seq.0;
+        let lease = until.since(now.wall);
+        let message = self.messages.get_mut(&seq).expect("only what exists is handed out");
+        assert_eq!(message.phase, Phase::Ready, "{seq} is handed out though nobody may have it");
+        assert!(
+            !message.expired && message.expires.0 > now.mono,
+            "{seq} is handed out though it has expired"
+        );
+        let expected = Receipt { delivery: message.delivery + 1, epoch: self.epoch, ..receipt };
+        assert_eq!(receipt, expected, "hand-outs are numbered without gaps");
+        message.deliveries += 1;
+        message.delivery += 1;
+        message.lost = None;
+        let started = (now.wall, now.mono);
+        message.hold = Some(Hold { receipt, pushed, settled: None, restored: false, started, until });
+        self.enter(seq, Phase::Leased, Some(lease), now);
+        self.record(seq);
+    }
+
+    /// Whether `receipt` still decides about its message, and what was said of it before.
+    fn standing(&self, receipt: Receipt) -> Option<(Phase, Option<Ending>)> {
+        let message = self.messages.get(&receipt.seq.0)?;
+        if message.lost == Some(receipt) && !message.phase.is_terminal() {
+            return Some((Phase::Leased, None));
+        }
+        let hold = message.hold.filter(|hold| hold.receipt == receipt)?;
+        Some((message.phase, hold.settled))
+    }
+
+    /// Whether `receipt` can be used to settle its message with `ending`. `Some(false)`: it was before.
+    pub fn may_settle(&self, receipt: Receipt, ending: Ending) -> Option<bool> {
+        match self.standing(receipt)? {
+            (_, Some(before)) => (before == ending).then_some(false),
+            (Phase::Leased, None) => Some(true),
+            // Late, but nobody else was handed the message.
+            (phase, None) => (ending == Ending::Done && !phase.is_terminal()).then_some(true),
+        }
+    }
+
+    /// Whether a lease may be prolonged to `lease` from now: `Some(false)` if that is too long.
+    pub fn may_extend(&self, receipt: Receipt, lease: Duration, now: Now) -> Option<bool> {
+        let message = self.messages.get(&receipt.seq.0)?;
+        let hold = message.hold.filter(|hold| hold.receipt == receipt && message.phase == Phase::Leased)?;
+        Some(now.mono.plus(lease) <= hold.started.1.plus(LEASE_TOTAL_MAX))
+    }
+
+    /// A lease was prolonged.
+    pub fn extend(&mut self, receipt: Receipt, lease: Duration, now: Now) {
+        let seq = receipt.seq.0;
+        let hold = self.messages.get_mut(&seq).and_then(|message| message.hold.as_mut()).expect("leased");
+        hold.until = now.wall.plus(lease);
+        let begun = hold.started.0;
+        self.enter(seq, Phase::Leased, Some(lease), now);
+        let ends = &mut self.messages.get_mut(&seq).expect("leased").phase_ends;
+        *ends = ends.map(|(mono, wall, _)| (mono, wall, begun));
+        self.record(seq);
+    }
+
+    /// A hand-out ended: by its holder's word (`by_holder`), or by itself.
+    pub fn settle(
+        &mut self,
+        receipt: Receipt,
+        ending: Ending,
+        delay: Option<Duration>,
+        by_holder: bool,
+        now: Now,
+    ) {
+        let seq = receipt.seq.0;
+        self.recall(receipt, now);
+        let message = self.messages.get_mut(&seq).expect("known");
+        if ending.counts_as_attempt() {
+            message.attempts += 1;
+        }
+        let hold = message.hold.as_mut().expect("it was handed out");
+        hold.settled = by_holder.then_some(ending);
+        let settings = &self.queues[message.queue].settings;
+        let (attempts, deliveries) = (message.attempts, message.deliveries);
+        match ending {
+            Ending::Done => {
+                self.queues[message.queue].measured = true;
+                self.finish(seq, Phase::Succeeded, now);
+            }
+            Ending::Rejected => self.finish(seq, Phase::Dead, now),
+            _ if ending.counts_as_attempt() && attempts >= settings.retry.max_attempts => {
+                self.finish(seq, Phase::Dead, now);
+            }
+            _ if deliveries >= settings.retry.deliveries_max() => self.finish(seq, Phase::Dead, now),
+            _ if message.expired => self.expire(seq, now),
+            _ => self.give_back(seq, ending, delay, now),
+        }
+    }
+
+    /// Notes a hand-out whose record was lost.
+    fn recall(&mut self, receipt: Receipt, now: Now) {
+        let message = self.messages.get_mut(&receipt.seq.0).expect("known");
+        if message.lost.take_if(|lost| *lost == receipt).is_some() {
+            message.deliveries += 1;
+            message.delivery += 1;
+            let started = (now.wall, now.mono);
+            let (pushed, until) = (false, now.wall);
+            message.hold = Some(Hold { receipt, pushed, settled: None, restored: true, started, until });
+            let before = message.phase;
+            self.enter(receipt.seq.0, Phase::Leased, Some(Duration::ZERO), now);
+            self.record(receipt.seq.0);
+            self.messages.get_mut(&receipt.seq.0).expect("known").phase = before;
+        }
+    }
+
+    fn give_back(&mut self, seq: u64, ending: Ending, delay: Option<Duration>, now: Now) {
+        self.decide(seq);
+        let message = self.messages.get_mut(&seq).expect("known");
+        let retry = &self.queues[message.queue].settings.retry;
+        let wait = match (delay, ending) {
+            (Some(delay), _) => delay,
+            (None, Ending::Failed) => {
+                let longest = retry.backoff_min * 2_u32.pow(message.attempts.min(20));
+                let longest = longest.min(retry.backoff_max).max(retry.backoff_min);
+                message.open_backoff = Some((retry.backoff_min, longest));
+                retry.backoff_min
+            }
+            (None, _) => Duration::ZERO,
+        };
+        let phase = if wait.is_zero() { Phase::Ready } else { Phase::Backoff };
+        self.enter_after_work(seq, phase, wait, now);
+        self.record(seq);
+    }
+
+    /// Enters a phase after a hand-out: it began when the hand-out did and as long ago as the work took.
+    fn enter_after_work(&mut self, seq: u64, phase: Phase, wait: Duration, now: Now) {
+        self.enter(seq, phase, (!wait.is_zero()).then_some(wait), now);
+        let message = self.messages.get_mut(&seq).expect("known");
+        let (Some(ends), Some(hold)) = (&mut message.phase_ends, message.hold) else { return };
+        ends.2 = hold.started.0.plus(now.mono.since(hold.started.1));
+    }
+
+    /// The pond has named the backoff that it chose.
+    pub fn name_backoff(&mut self, seq: u64, due: Wall, now: Now) {
+        let Some(message) = self.messages.get_mut(&seq) else { return };
+        let Some((shortest, longest)) = message.open_backoff.take() else { return };
+        let wait = due.since(now.wall);
+        assert!(
+            (shortest..=longest).contains(&wait),
+            "backoff of {wait:?}, not within {shortest:?}..{longest:?}"
+        );
+        self.enter_after_work(seq, Phase::Backoff, wait, now);
+        let state = self.messages.get(&seq).cloned();
+        *self.history.get_mut(&seq).and_then(|states| states.last_mut()).expect("it was written") = state;
+    }
+
+    /// A hand-out reached nobody.
+    pub fn take_back(&mut self, receipt: Receipt, now: Now) {
+        let seq = receipt.seq.0;
+        let message = self.messages.get_mut(&seq).expect("known");
+        if message.expired {
+            return self.expire(seq, now);
+        }
+        message.deliveries -= 1;
+        message.hold = None;
+        self.give_back(seq, Ending::Released, None, now);
+    }
+
+    fn finish(&mut self, seq: u64, phase: Phase, now: Now) {
+        let settings = &self.queues[self.messages[&seq].queue].settings;
+        let dead = settings.dead_letter.retention;
+        let kept = if phase == Phase::Dead { dead } else { settings.result_retention };
+        self.decide(seq);
+        self.enter(seq, phase, Some(kept), now);
+        self.record(seq);
+    }
+
+    fn expire(&mut self, seq: u64, now: Now) {
+        let drop = self.queues[self.messages[&seq].queue].settings.on_expiry == OnExpiry::Drop;
+        self.finish(seq, if drop { Phase::Expired } else { Phase::Dead }, now);
+    }
+
+    /// Whether a message can be withdrawn.
+    pub fn may_cancel(&self, seq: u64) -> Option<bool> {
+        let phase = self.messages.get(&seq)?.phase;
+        Some(matches!(phase, Phase::Delayed | Phase::Ready | Phase::Backoff | Phase::Cancelled))
+    }
+
+    /// A message was withdrawn.
+    pub fn cancel(&mut self, seq: u64, now: Now) {
+        if self.messages[&seq].phase != Phase::Cancelled {
+            self.finish(seq, Phase::Cancelled, now);
+        }
+    }
+
+    /// A dead letter went back to work at `place`, to expire at `expires`.
+    pub fn replay(&mut self, seq: u64, place: u64, expires: Wall, now: Now) {
+        assert!(
+            self.messages.iter().all(|(&other, one)| other < place && one.place < place),
+            "behind all others"
+        );
+        let message = self.messages.get_mut(&seq).expect("only what exists is replayed");
+        assert_eq!(message.phase, Phase::Dead, "{seq} is replayed though it is not dead");
+        let retention = self.queues[message.queue].settings.retention;
+        let kept = message.expires.1 > now.wall;
+        assert_eq!(
+            expires,
+            if kept { message.expires.1 } else { now.wall.plus(retention) },
+            "expiry of a replay"
+        );
+        (message.attempts, message.deliveries, message.expired) = (0, 0, false);
+        (message.place, message.due_since, message.first_due) = (place, now.mono, now.wall);
+        message.expires = (now.mono_at(expires), expires);
+        self.decide(seq);
+        self.enter(seq, Phase::Ready, None, now);
+        self.record(seq);
+    }
+
+    /// A dead letter was deleted.
+    pub fn delete(&mut self, seq: u64) {
+        let gone = self.messages.remove(&seq).expect("known");
+        assert_eq!(gone.phase, Phase::Dead, "{seq} is deleted though it is not dead");
+        self.record(seq);
+    }
+
+    /// A message's state was written once more.
+    pub fn copy(&mut self, seq: u64) {
+        if self.messages.contains_key(&seq) {
+            self.record(seq);
+        }
+    }
+
+    /// Lets everything happen that is due by `now`, in the order in which it falls due.
+    pub fn advance(&mut self, now: Now) {
+        loop {
+            let phases = self
+                .messages
+                .iter()
+                .filter_map(|(&seq, message)| message.phase_ends.map(|(at, ..)| (at, 0, seq)));
+            let expiries = self.messages.iter().filter_map(|(&seq, message)| {
+                let open = !message.expired && !message.phase.is_terminal();
+                open.then_some((message.expires.0, 1, seq))
+            });
+            let Some((_, kind, seq)) = phases.chain(expiries).filter(|&(at, ..)| at <= now.mono).min() else {
+                break;
+            };
+            let message = self.messages.get_mut(&seq).expect("known");
+            match (kind, message.phase) {
+                (1, Phase::Leased) => message.expired = true,
+                (1, _) => self.expire(seq, now),
+                (_, Phase::Leased) => self.run_out(seq, now),
+                (_, Phase::Delayed | Phase::Backoff) => self.enter(seq, Phase::Ready, None, now),
+                _ => drop(self.messages.remove(&seq)),
+            }
+        }
+        for target in &mut self.targets {
+            target.held_until.retain(|until| *until > now.mono);
+        }
+    }
+
+    fn run_out(&mut self, seq: u64, now: Now) {
+        let message = &self.messages[&seq];
+        let hold = message.hold.expect("leased");
+        if let Some(target) = self.queues[message.queue].target.filter(|_| hold.pushed && !hold.restored) {
+            let until = now.mono.plus(self.targets[target].settings.hold());
+            self.targets[target].held_until.push(until);
+        }
+        let ending = if hold.restored { Ending::Interrupted } else { Ending::RanOut };
+        self.settle(hold.receipt, ending, None, false, now);
+    }
+
+    /// The engine died and started again. `kept`: how many records about each message survived.
+    pub fn restart(&mut self, kept: &BTreeMap<u64, usize>, now: Now) {
+        let ended = self.epoch;
+        self.epoch += 1;
+        self.messages.clear();
+        for (&seq, states) in &mut self.history {
+            let kept = kept.get(&seq).copied().unwrap_or(0);
+            let gone = states.split_off(kept);
+            self.durable.insert(seq, kept);
+            let Some(Some(state)) = states.last() else { continue };
+            let mut lost = gone.iter().flatten().filter_map(|state| state.hold).map(|hold| hold.receipt);
+            let lost = lost.rfind(|lost| lost.epoch == ended && lost.delivery == state.delivery + 1);
+            self.messages.insert(seq, state.restored(lost, now));
+        }
+        self.history.retain(|_, states| !states.is_empty());
+        for queue in &mut self.queues {
+            queue.measured = false;
+        }
+        for target in &mut self.targets {
+            target.held_until.clear();
+            target.starts.clear();
+            target.paused_until = Mono(i64::MIN);
+        }
+    }
+}
