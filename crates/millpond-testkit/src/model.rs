@@ -210,13 +210,19 @@ impl Model {
         leased.count() + self.targets[target].held_until.len()
     }
 
-    /// Whether the queue may hand anything out now.
-    pub fn is_open(&self, queue: usize) -> bool {
-        let Queue { settings, target, paused, .. } = &self.queues[queue];
+    /// Whether the queue's cap, its own or its target's, has room for another hand-out.
+    pub fn has_room(&self, queue: usize) -> bool {
+        let Queue { settings, target, .. } = &self.queues[queue];
         let cap =
             settings.concurrency.or_else(|| target.map(|target| self.targets[target].settings.concurrency));
-        let room = cap.is_none_or(|cap| self.of(queue, Phase::Leased).count() < cap as usize);
-        !paused && room && (self.of(queue, Phase::Dead).count() as u64) < settings.dead_letter.max_messages
+        cap.is_none_or(|cap| self.of(queue, Phase::Leased).count() < cap as usize)
+    }
+
+    /// Whether the queue may hand anything out now.
+    pub fn is_open(&self, queue: usize) -> bool {
+        let Queue { settings, paused, .. } = &self.queues[queue];
+        let dead = self.of(queue, Phase::Dead).count() as u64;
+        !paused && self.has_room(queue) && dead < settings.dead_letter.max_messages
     }
 
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.

@@ -125,3 +125,14 @@ fn whoever_comes_back_when_told_finds_room() {
     }
     assert!(rig.enqueue(message()).is_ok());
 }
+
+#[test]
+fn the_bound_in_time_counts_what_failed_and_will_come_back_first() {
+    let mut rig = Rig::new(QueueSettings { max_wait: Some(s(4)), ..five_per_second() });
+    rig.fill(21);
+    for _ in 0..3 {
+        let receipt = rig.lease_one();
+        rig.settle(receipt, retry_in(s(60))).unwrap();
+    }
+    assert!(matches!(rig.enqueue(message()), Err(EnqueueError::WaitTooLong { .. })));
+}

@@ -320,3 +320,14 @@ fn a_hand_out_that_reached_nobody_before_the_message_expired_does_not_block_the_
     rig.fill(1);
     assert_eq!(rig.lease(1).len(), 1);
 }
+
+#[test]
+fn a_dead_letter_cannot_be_completed_by_whoever_let_its_lease_run_out() {
+    let retry_settings = RetrySettings { max_attempts: 1, ..RetrySettings::default() };
+    let mut rig = Rig::new(QueueSettings { retry: retry_settings, ..QueueSettings::default() });
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.pass(s(30));
+    assert_eq!(rig.phase(seq), Phase::Dead);
+    assert_eq!(rig.settle(receipt, complete()), Err(SettleError::LeaseLost));
+}

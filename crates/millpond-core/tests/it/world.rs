@@ -91,7 +91,7 @@ fn declared() -> Declared {
         concurrency: Some(3),
         expected_service_time: Some(s(2)),
         max_wait: Some(s(5)),
-        max_messages: Some(14),
+        max_messages: Some(10),
         max_bytes: 1000,
         lease: s(10),
         retention: s(300),
@@ -104,7 +104,7 @@ fn declared() -> Declared {
         target: Some(name("till")),
         concurrency: None,
         max_wait: None,
-        max_messages: Some(30),
+        max_messages: Some(12),
         on_expiry: OnExpiry::Drop,
         dead_letter: dead_letter(100),
         ..bounded.clone()
@@ -251,9 +251,11 @@ impl World {
             .visible(queue)
             .find(|(other, one)| one.place < place && self.visible_before.contains(other));
         assert!(passed.is_none(), "{seq} is handed out before {passed:?}");
-        let full_before = self.dead_before[queue] as u64;
+        assert!(!self.model.queues[queue].paused, "{seq} is handed out by a paused queue");
+        assert!(self.model.has_room(queue), "{seq} is handed out beyond the queue's cap");
         let dead_max = self.model.queues[queue].settings.dead_letter.max_messages;
-        assert!(self.model.is_open(queue) || full_before < dead_max, "{seq} is handed out beyond a cap");
+        let dead = self.dead_before[queue].min(self.model.of(queue, Phase::Dead).count());
+        assert!((dead as u64) < dead_max, "{seq} is handed out though the dead letters are full");
         let pushed = holder == Holder::Push;
         if pushed {
             assert!(self.model.may_call(0, self.now, 1), "{seq} is pushed beyond the target's cap or pace");
@@ -266,8 +268,6 @@ impl World {
             self.receipts.push(receipt);
         }
         self.model.hand_out(receipt, until, pushed, self.now);
-        let Some(cap) = self.model.queues[queue].settings.concurrency else { return };
-        assert!(self.model.of(queue, Phase::Leased).count() <= cap as usize, "the queue's cap is exceeded");
     }
 
     /// In any window of length w that ends now, at most rate × w + 1 calls were started.

@@ -97,7 +97,7 @@ fn step(session: &mut Session, world: &mut World, number: u64) -> Result<(), Hos
         7 => {
             if let Some(receipt) = world.held.pop() {
                 let failure = Some(Failure::new("worker", "no", None));
-                if number % 2 == 0 {
+                if number.is_multiple_of(2) {
                     session.settle(receipt, SettleOutcome::Retry { failure, delay: None })?;
                 } else {
                     world.asked_to_end.insert(receipt.seq);
@@ -153,8 +153,8 @@ fn verify(disk: &SimulatedDisk, world: &World, context: &str) {
 }
 
 fn assert_body(session: &Session, seq: Seq, number: u64, context: &str) {
-    let content = session.host.machine().locate(seq).read();
-    assert_eq!(content.unwrap().body, body(number), "{context}: the body of {seq:?}");
+    let stored = session.host.machine().locate(seq).read();
+    assert_eq!(stored.unwrap().body, body(number), "{context}: the body of {seq:?}");
 }
 
 fn drain(session: &mut Session, world: &World, context: &str) {
@@ -215,9 +215,9 @@ fn a_failed_write_or_sync_stops_the_engine_and_loses_nothing_acknowledged() {
         for sync in [false, true] {
             let disk = SimulatedDisk::new();
             if sync {
-                disk.fail_sync(count)
+                disk.fail_sync(count);
             } else {
-                disk.fail_write(count)
+                disk.fail_write(count);
             }
             let mut world = World::default();
             if run(&disk, &mut world).is_ok() {

@@ -25,7 +25,7 @@ const WORKERS: u64 = 12;
 const STUCK_AFTER: Duration = Duration::from_secs(50);
 const CONFIGURATION: &str = r#"
 [queues.work]
-max_messages = 4000
+max_messages = 120
 lease = "1s"
 [queues.work.retry]
 max_attempts = 6
