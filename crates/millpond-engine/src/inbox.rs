@@ -16,6 +16,9 @@ use tokio::sync::oneshot;
 
 /// Calls that may wait in the inbox: beyond that many, callers are told to come back.
 const ASKED_MAX: usize = 65_536;
+/// While the log is busy, so many questions that need it anyway may gather before the engine is woken for them: a
+/// wake-up costs about as much as the work on ten of them.
+const GATHERED_MAX: usize = 64;
 
 /// What the engine thread is told.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ struct Shared {
 struct State {
     events: Vec<Event>,
     asleep: bool,
+    /// The sleeper will be woken by the log before long, so what needs the log may wait for that.
+    patient: bool,
     closed: bool,
 }
 
@@ -74,7 +79,7 @@ impl Inbox {
     pub(crate) fn push(&self, event: Event) {
         let mut state = lock(&self.shared.state);
         if !state.closed {
-            self.add(&mut state, event);
+            self.add(&mut state, event, true);
         }
     }
 
@@ -85,24 +90,28 @@ impl Inbox {
             return false;
         }
         if !state.closed {
-            self.add(&mut state, Event::Ask { request, command, answer });
+            let urgent = !matches!(command, Command::Enqueue { .. } | Command::Settle(_));
+            self.add(&mut state, Event::Ask { request, command, answer }, urgent);
         }
         true
     }
 
-    fn add(&self, state: &mut State, event: Event) {
+    fn add(&self, state: &mut State, event: Event, urgent: bool) {
         state.events.push(event);
-        if state.asleep {
+        let wake = urgent || !state.patient || state.events.len() >= GATHERED_MAX;
+        if state.asleep && wake {
             state.asleep = false;
             self.shared.filled.notify_one();
         }
     }
 
-    /// Takes everything into `events`, waiting for the first event for at most `timeout`.
-    pub(crate) fn take(&self, events: &mut Vec<Event>, timeout: Duration) {
+    /// Takes everything into `events`, waiting for the first event for at most `timeout`. With `log_is_busy`, which
+    /// means that the log will say something soon, what needs the log anyway does not end the wait by itself.
+    pub(crate) fn take(&self, events: &mut Vec<Event>, timeout: Duration, log_is_busy: bool) {
         let mut state = lock(&self.shared.state);
         if state.events.is_empty() && !timeout.is_zero() {
             state.asleep = true;
+            state.patient = log_is_busy;
             let waited = self.shared.filled.wait_timeout_while(state, timeout, |state| state.asleep);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
             state.asleep = false;

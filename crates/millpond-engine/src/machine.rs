@@ -95,6 +95,11 @@ impl Machine {
         (self.index.live_bytes(), self.index.total_bytes())
     }
 
+    /// Whether the log has something to write that it has not reported yet.
+    pub fn is_log_busy(&self) -> bool {
+        !self.underway.is_empty()
+    }
+
     /// What is wanted since the last call, in order.
     pub fn outputs(&mut self) -> std::vec::Drain<'_, Output> {
         self.outputs.drain(..)

@@ -72,7 +72,7 @@ impl EngineThread {
                 break;
             }
             let timeout = self.timeout();
-            self.inbox.take(&mut events, timeout);
+            self.inbox.take(&mut events, timeout, self.machine.is_log_busy());
             let now = self.clock.now();
             if events.is_empty() {
                 self.machine.handle(Input::Tick, now);

@@ -238,7 +238,8 @@ impl Model {
     /// What the bounds say of a message of `bytes` bytes.
     pub fn judge(&self, queue: usize, bytes: u64, key: Option<(u128, u128)>) -> Verdict {
         if let Some((key, payload)) = key {
-            let known = self.messages.iter().filter(|(_, message)| message.queue == queue);
+            // The latest one counts: a clock set back can bring an earlier one back whose time was over.
+            let known = self.messages.iter().rev().filter(|(_, message)| message.queue == queue);
             for (&seq, message) in known {
                 match message.key {
                     Some((other, same)) if other == key && same == payload => return Verdict::Duplicate(seq),

@@ -1,7 +1,9 @@
 //! Hand-outs, fencing, attempts and what counts as one.
 
 use crate::rig::{Rig, complete, dead, message, ms, name, release, retry, retry_in, s};
-use millpond_core::command::{Command, Input, Leased, Reply, SettleError, Settlement};
+use millpond_core::command::{
+    Command, Input, LeaseRequest, Leased, NewMessage, QueueError, Reply, SettleError, Settlement,
+};
 use millpond_core::identity::Receipt;
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
 use millpond_core::settings::{DELAY_MAX, LEASE_TOTAL_MAX, QueueSettings, RetrySettings};
@@ -234,7 +236,7 @@ fn lowering_the_attempts_does_not_kill_work_that_is_only_released() {
     rig.ask_now(define(5));
     let seq = rig.enqueue_to("extra", message()).unwrap().seq;
     let lease = |rig: &mut Rig| {
-        let wish = millpond_core::command::LeaseRequest { queue: name("extra"), ..Rig::wish(1, s(0)) };
+        let wish = LeaseRequest { queue: name("extra"), ..Rig::wish(1, s(0)) };
         let Reply::Leased(Ok(leased)) = rig.ask_now(Command::Lease(wish)) else { panic!("leased") };
         leased[0].receipt
     };
@@ -312,7 +314,7 @@ fn one_settlement_of_many_is_judged_for_itself() {
 #[test]
 fn a_hand_out_that_reached_nobody_before_the_message_expired_does_not_block_the_queue() {
     let mut rig = rig();
-    let seq = rig.enqueue(millpond_core::command::NewMessage { ttl: Some(s(5)), ..message() }).unwrap().seq;
+    let seq = rig.enqueue(NewMessage { ttl: Some(s(5)), ..message() }).unwrap().seq;
     let lost = rig.lease_one();
     rig.pass(s(6));
     rig.input(Input::Undelivered(lost));
@@ -330,4 +332,18 @@ fn a_dead_letter_cannot_be_completed_by_whoever_let_its_lease_run_out() {
     rig.pass(s(30));
     assert_eq!(rig.phase(seq), Phase::Dead);
     assert_eq!(rig.settle(receipt, complete()), Err(SettleError::LeaseLost));
+}
+
+#[test]
+fn too_many_waiting_workers_are_refused_and_one_that_does_not_wait_is_served() {
+    let mut rig = rig();
+    rig.ask_now(Command::Define { queue: name("idle"), settings: Box::new(QueueSettings::default()) });
+    let wait_at_idle = || LeaseRequest { queue: name("idle"), ..Rig::wish(1, s(60)) };
+    for _ in 0..20_000 {
+        rig.ask(Command::Lease(wait_at_idle()));
+    }
+    let refused = rig.ask_now(Command::Lease(wait_at_idle()));
+    assert!(matches!(refused, Reply::Leased(Err(QueueError::TooManyWaiting))));
+    rig.fill(1);
+    assert_eq!(rig.lease(1).len(), 1);
 }

@@ -1,10 +1,10 @@
 //! Acceptance, visibility, duplicates, delay, time to live, withdrawal, and what is kept afterwards.
 
-use crate::rig::{QUEUE, Rig, complete, keyed, message, ms, name, retry_in, s};
+use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, retry_in, s};
 use bytes::Bytes;
 use millpond_core::command::{
-    CancelError, Command, DefineError, EnqueueError, Input, LookupError, NewMessage, QueueError, Reply,
-    SettleOutcome, StorageState,
+    CancelError, Command, DefineError, EnqueueError, Input, LookupError, NewMessage, QueueError, ReplayWhich,
+    Reply, SettleOutcome, Settlement, StorageState,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
@@ -56,15 +56,11 @@ fn a_message_returned_twice_before_durability_stays_hidden_until_its_last_return
     let seq = rig.fill(1)[0];
     let receipt = rig.lease_one();
     rig.hold_durability = true;
-    let returned = rig
-        .ask(Command::Settle(vec![millpond_core::command::Settlement { receipt, outcome: retry_in(s(60)) }]));
+    let returned = rig.ask(Command::Settle(vec![Settlement { receipt, outcome: retry_in(s(60)) }]));
     let durable_with_return = rig.log.len();
     rig.pass(s(10));
     assert_eq!(rig.log.len(), durable_with_return + 1, "it expired");
-    rig.ask(Command::Replay {
-        queue: name(QUEUE),
-        which: millpond_core::command::ReplayWhich::These(vec![seq]),
-    });
+    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::These(vec![seq]) });
     rig.make_durable_up_to(durable_with_return);
     assert!(rig.answer(returned).is_some());
     assert!(rig.lease(1).is_empty(), "the replay is not durable yet");
@@ -318,4 +314,46 @@ fn a_list_looks_without_consuming_and_pages_without_gaps() {
     }
     assert_eq!(seen, seqs[5..]);
     assert_eq!(rig.stats().ready, 20);
+}
+
+#[test]
+fn a_message_that_is_not_durable_is_not_listed() {
+    let mut rig = rig();
+    rig.hold_durability = true;
+    rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message()] });
+    let list = || Command::List { queue: name(QUEUE), phase: None, after: None, limit: 10 };
+    let Reply::Messages(Ok((page, _))) = rig.ask_now(list()) else { panic!("a page") };
+    assert!(page.is_empty());
+    rig.make_durable();
+    let Reply::Messages(Ok((page, _))) = rig.ask_now(list()) else { panic!("a page") };
+    assert_eq!(page.len(), 1);
+}
+
+#[test]
+fn whoever_waits_for_the_end_is_not_told_of_one_that_a_replay_has_undone() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let waiting = rig.ask(Command::Status { seq, wait: Some(s(60)) });
+    let receipt = rig.lease_one();
+    rig.hold_durability = true;
+    rig.ask(Command::Settle(vec![Settlement { receipt, outcome: dead() }]));
+    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::These(vec![seq]) });
+    rig.make_durable();
+    assert!(rig.answer(waiting).is_none());
+    rig.hold_durability = false;
+    let receipt = rig.lease_one();
+    rig.settle(receipt, complete()).unwrap();
+    assert!(
+        matches!(rig.answer(waiting), Some(Reply::Status(Ok(status))) if status.message.phase == Phase::Succeeded)
+    );
+}
+
+#[test]
+fn thousands_of_messages_that_fall_due_at_once_all_become_ready() {
+    let mut rig = rig();
+    for _ in 0..2000 {
+        rig.enqueue(NewMessage { delay: s(60), ..message() }).unwrap();
+    }
+    rig.pass(s(60));
+    assert_eq!((rig.stats().ready, rig.stats().delayed), (2000, 0));
 }

@@ -116,7 +116,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => queue.clone().prop_map(Op::ReplayAll),
         2 => (queue, 0..9_usize).prop_map(|(queue, pick)| Op::ReplayOne(queue, pick)),
         2 => seq.clone().prop_map(Op::DeleteDead),
-        1 => seq.prop_map(Op::Copy),
+        3 => seq.prop_map(Op::Copy),
         1 => Just(Op::CopyBasics),
         1 => prop_oneof![2 => Just(StorageState::Roomy), 1 => Just(StorageState::NoEnqueue), 1 => Just(StorageState::SettleOnly)]
             .prop_map(Op::Storage),

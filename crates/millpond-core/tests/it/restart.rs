@@ -310,3 +310,16 @@ fn a_settlement_that_was_not_durable_may_be_repeated_after_a_restart() {
     };
     assert_eq!(answers, [Ok(())]);
 }
+
+#[test]
+fn an_extended_lease_lasts_as_long_across_a_restart() {
+    let mut rig = rig();
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    rig.extend(receipt, s(300)).unwrap();
+    rig.restart();
+    rig.pass(s(300) - ms(1));
+    assert!(rig.lease(1).is_empty());
+    rig.pass(ms(1));
+    assert_eq!(rig.lease(1).len(), 1);
+}

@@ -140,7 +140,8 @@ impl Scene {
         if words.is_empty() {
             return;
         }
-        let settlements: Vec<Settlement> = words.iter().map(|(message, word)| settlement(message, *word)).collect();
+        let settlements: Vec<Settlement> =
+            words.iter().map(|(message, word)| settlement(message, *word)).collect();
         let sent = self.history.now();
         let answers = client.settle(&settlements).await;
         let ended = self.history.now();
