@@ -278,8 +278,8 @@ impl Slug {
                 "unsupported-media-type",
                 415,
                 "Unsupported media type",
-                "This path takes JSON. (The body of a single message may be of any type.)",
-                "Send the body with Content-Type: application/json.",
+                "This path takes JSON, or the body is compressed. (The body of a single message may be of any type, but is stored as it comes: no Content-Encoding is undone or handed on.)",
+                "Send JSON with Content-Type: application/json, and no body with a Content-Encoding.",
             ),
             Self::IdempotencyMismatch => (
                 "idempotency-mismatch",

@@ -33,8 +33,10 @@ struct Pond {
 /// Every case of this benchmark.
 pub(crate) fn run(plan: &Plan, most: usize) -> Result<Vec<Table>> {
     let runtime = Runtime::new()?;
-    let ponds: Vec<Pond> =
-        [FEW, most / 10, most].into_iter().map(|waiting| fill(plan, &runtime, waiting)).collect::<Result<_>>()?;
+    let ponds: Vec<Pond> = [FEW, most / 10, most]
+        .into_iter()
+        .map(|waiting| fill(plan, &runtime, waiting))
+        .collect::<Result<_>>()?;
     let mut tables = Vec::new();
     // The status first: lives take the oldest, and in the end those whose status is asked for.
     for operation in [Operation::Status, Operation::Life] {
@@ -44,8 +46,7 @@ pub(crate) fn run(plan: &Plan, most: usize) -> Result<Vec<Table>> {
             for pond in &ponds {
                 let workers = workers(operation, pond);
                 let processes = [Process::this()];
-                let measured =
-                    runtime.block_on(load::closed_loop(workers, plan.duration(), &processes))?;
+                let measured = runtime.block_on(load::closed_loop(workers, plan.duration(), &processes))?;
                 let row = format!("{} waiting", pond.waiting);
                 table.note(&row, "k/s", measured.per_second / 1000.0);
                 table.note(&row, "CPU us", measured.cpu_us[0]);

@@ -75,7 +75,8 @@ impl Worker for Producer {
 pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
     let runtime = Runtime::new()?;
     let mut tables = Vec::new();
-    for (producers, body_bytes, budget) in [(64, 1024, 0.7), (64, 200, 0.7), (1024, 1024, 0.5), (1024, 200, 0.5)]
+    for (producers, body_bytes, budget) in
+        [(64, 1024, 0.7), (64, 200, 0.7), (1024, 1024, 0.5), (1024, 200, 0.5)]
     {
         let case = format!("engine: {producers} producers, {body_bytes} B");
         if !plan.wants(&case) {
@@ -163,23 +164,24 @@ fn life_round(
 ) -> Result<()> {
     let directory = plan.data_directory()?;
     let (engine, handle) = open(directory.path())?;
-    let (elapsed, messages, cpu) = runtime.block_on(life(&handle, producers, body_bytes, plan.duration()))?;
+    let (elapsed, messages, cpu_seconds) =
+        runtime.block_on(life(&handle, producers, body_bytes, plan.duration()))?;
     engine.stop();
     table.note("whole life", "k/s", messages as f64 / elapsed.as_secs_f64() / 1000.0);
-    table.note("whole life", "CPU us/msg", cpu.as_secs_f64() * 1e6 / messages as f64);
+    table.note("whole life", "CPU us/msg", cpu_seconds * 1e6 / messages as f64);
     Ok(())
 }
 
 /// Enqueues for `duration` while consumers lease and settle, until everything is settled. How long it took, for how
-/// many messages, and the CPU it cost.
+/// many messages, and the CPU it cost in seconds.
 async fn life(
     handle: &Handle,
     producers: usize,
     body_bytes: usize,
     duration: Duration,
-) -> Result<(Duration, u64, Duration)> {
+) -> Result<(Duration, u64, f64)> {
     let progress = Arc::new(Progress::default());
-    let (began, cpu) = (Instant::now(), Process::this().cpu()?);
+    let (began, cpu_seconds) = (Instant::now(), Process::this().cpu_seconds()?);
     let deadline = began + duration;
     let (mut producing, mut consuming) = (JoinSet::new(), JoinSet::new());
     for _ in 0..producers {
@@ -203,7 +205,7 @@ async fn life(
         ended = ended.max(result.context("a consumer panicked")??);
     }
     let messages = progress.settled.load(Ordering::Relaxed);
-    Ok((ended - began, messages, Process::this().cpu()? - cpu))
+    Ok((ended - began, messages, Process::this().cpu_seconds()? - cpu_seconds))
 }
 
 /// Leases and settles until everything enqueued is settled; when the last settlement was.

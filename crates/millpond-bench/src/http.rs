@@ -32,8 +32,17 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
             let [millpond, bare, appender] = [Role::Millpond, Role::Bare, Role::Appender]
                 .map(|role| single(plan, &runtime, role, connections, &mut table));
             let (millpond, bare, appender) = (millpond?, bare?, appender?);
-            table.ratio("millpond / bare with naive log", millpond / appender, Budget::AtLeast(1.0));
-            table.ratio("millpond / bare", millpond / bare, Budget::Aim(0.75));
+            table.ratio(
+                "millpond / bare with naive log, k/s",
+                millpond.per_second / appender.per_second,
+                Budget::AtLeast(1.0),
+            );
+            table.ratio("millpond / bare, k/s", millpond.per_second / bare.per_second, Budget::Aim(0.75));
+            table.ratio(
+                "millpond / bare with naive log, server CPU per message",
+                millpond.cpu_us[0] / appender.cpu_us[0],
+                Budget::None,
+            );
         }
         tables.push(table);
     }
@@ -50,7 +59,13 @@ pub(crate) fn run(plan: &Plan) -> Result<Vec<Table>> {
     Ok(tables)
 }
 
-fn single(plan: &Plan, runtime: &Runtime, role: Role, connections: usize, table: &mut Table) -> Result<f64> {
+fn single(
+    plan: &Plan,
+    runtime: &Runtime,
+    role: Role,
+    connections: usize,
+    table: &mut Table,
+) -> Result<Measured> {
     let directory = plan.data_directory()?;
     let server = Server::start(role, &directory.path().join("data"), None)?;
     let measured = runtime.block_on(async {
@@ -63,7 +78,7 @@ fn single(plan: &Plan, runtime: &Runtime, role: Role, connections: usize, table:
         Role::Appender => "bare with naive log",
     };
     note(table, row, &measured);
-    Ok(measured.per_second)
+    Ok(measured)
 }
 
 fn batches(plan: &Plan, runtime: &Runtime, connections: usize) -> Result<Measured> {
@@ -76,7 +91,8 @@ fn batches(plan: &Plan, runtime: &Runtime, connections: usize) -> Result<Measure
         for _ in 0..connections {
             let expected = (200, BATCH as u64);
             let connection =
-                Connection::post(server.address, &path, "application/json", body.as_bytes(), expected).await?;
+                Connection::post(server.address, &path, "application/json", body.as_bytes(), expected)
+                    .await?;
             opened.push(connection);
         }
         load::closed_loop(opened, plan.duration(), &[server.process(), Process::this()]).await

@@ -45,7 +45,7 @@ async fn life(plan: &Plan, table: &mut Table) -> Result<f64> {
     let target = Server::start(Role::Bare, &directory.path().join("unused"), None)?;
     let server = Server::start(Role::Millpond, &directory.path().join("data"), Some(target.address))?;
     let connections = connection::producers(server.address, CONNECTIONS, BODY_BYTES).await?;
-    let (began, before) = (Instant::now(), server.process().cpu()?);
+    let (began, before) = (Instant::now(), server.process().cpu_seconds()?);
     let measured = load::closed_loop(connections, plan.duration(), &[]).await?;
     let mut stats = Connection::get(server.address, "/v1/queues/bench/stats").await?;
     let mut left = u64::MAX;
@@ -57,7 +57,7 @@ async fn life(plan: &Plan, table: &mut Table) -> Result<f64> {
         ensure!(stats["backoff"] == 0 && stats["dead"] == 0, "a push failed: {stats}");
         left = measured.total - completed;
     }
-    let cpu = (server.process().cpu()? - before).as_secs_f64() * 1e6 / measured.total as f64;
+    let cpu = (server.process().cpu_seconds()? - before) * 1e6 / measured.total as f64;
     table.note("millpond, whole life", "k/s", measured.total as f64 / began.elapsed().as_secs_f64() / 1000.0);
     table.note("millpond, whole life", "CPU us/msg", cpu);
     Ok(cpu)

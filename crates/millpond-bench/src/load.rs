@@ -2,7 +2,7 @@
 //!
 //! Owns warm-up, the measured window, latencies and CPU per message. Must never know what the workers do.
 
-use crate::process::{Process, machine_cpu};
+use crate::process::{Process, machine_cpu_seconds};
 use anyhow::{Context as _, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,11 +53,12 @@ pub(crate) async fn closed_loop<W: Worker>(
     }
     tokio::time::sleep(duration / 10).await;
     meter.measuring.store(true, Ordering::Relaxed);
-    let (began, messages, before) = (Instant::now(), meter.messages.load(Ordering::Relaxed), cpu(processes)?);
-    let machine = machine_cpu()?;
+    let (began, messages, before) =
+        (Instant::now(), meter.messages.load(Ordering::Relaxed), cpu_seconds(processes)?);
+    let machine = machine_cpu_seconds()?;
     tokio::time::sleep(duration).await;
-    let (elapsed, after) = (began.elapsed(), cpu(processes)?);
-    let machine = machine_cpu()? - machine;
+    let (elapsed, after) = (began.elapsed(), cpu_seconds(processes)?);
+    let machine = machine_cpu_seconds()? - machine;
     let messages = meter.messages.load(Ordering::Relaxed) - messages;
     meter.measuring.store(false, Ordering::Relaxed);
     meter.stopped.store(true, Ordering::Relaxed);
@@ -66,14 +67,13 @@ pub(crate) async fn closed_loop<W: Worker>(
         latencies.extend(own.context("a worker panicked")??);
     }
     latencies.sort_unstable();
-    let used: Vec<f64> =
-        before.iter().zip(&after).map(|(before, after)| (*after - *before).as_secs_f64()).collect();
+    let used: Vec<f64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
     Ok(Measured {
         per_second: messages as f64 / elapsed.as_secs_f64(),
         p50_ms: percentile(&latencies, 50),
         p99_ms: percentile(&latencies, 99),
         cpu_us: used.iter().map(|seconds| seconds * 1e6 / messages as f64).collect(),
-        others_cores: (machine.as_secs_f64() - used.iter().sum::<f64>()) / elapsed.as_secs_f64(),
+        others_cores: (machine - used.iter().sum::<f64>()) / elapsed.as_secs_f64(),
         total: meter.messages.load(Ordering::Relaxed),
     })
 }
@@ -92,8 +92,8 @@ async fn turns<W: Worker>(mut worker: W, meter: Arc<Meter>) -> Result<Vec<u32>> 
     Ok(latencies)
 }
 
-fn cpu(processes: &[Process]) -> Result<Vec<Duration>> {
-    processes.iter().map(|process| process.cpu()).collect()
+fn cpu_seconds(processes: &[Process]) -> Result<Vec<f64>> {
+    processes.iter().map(|process| process.cpu_seconds()).collect()
 }
 
 /// In milliseconds, of sorted microseconds.

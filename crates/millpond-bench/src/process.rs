@@ -3,7 +3,6 @@
 //! Owns the reading of `/proc`. Must never count a process that has ended.
 
 use anyhow::{Context as _, Result};
-use std::time::Duration;
 
 /// A process that is watched.
 #[derive(Debug, Clone, Copy)]
@@ -14,20 +13,20 @@ impl Process {
         Self(std::process::id())
     }
 
-    /// CPU time so far, user and system, all threads; in steps of a clock tick (10 ms).
-    pub(crate) fn cpu(self) -> Result<Duration> {
+    /// CPU time so far in seconds, user and system, all threads; in steps of a clock tick (10 ms).
+    pub(crate) fn cpu_seconds(self) -> Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))
             .with_context(|| format!("process {} has ended", self.0))?;
         let ticks = ticks(&stat).context("/proc/<pid>/stat has an unknown form")?;
-        Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 }
 
-/// CPU time so far of the whole machine, all cores, whoever used it.
-pub(crate) fn machine_cpu() -> Result<Duration> {
+/// CPU time so far in seconds of the whole machine, all cores, whoever used it.
+pub(crate) fn machine_cpu_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat").context("the CPU time of the machine is unknown")?;
     let ticks = busy_ticks(&stat).context("/proc/stat has an unknown form")?;
-    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Everything in the first line but idle time (field 4) and waiting for the disk (field 5).

@@ -72,6 +72,29 @@ impl Target {
     }
 }
 
+/// Whether a header of a push belongs to the connection, or says something about the message: such a one cannot be
+/// configured.
+pub fn is_reserved_header(name: &http::HeaderName) -> bool {
+    const RESERVED: [&str; 15] = [
+        "connection",
+        "content-length",
+        "content-type",
+        "expect",
+        "idempotency-key",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "traceparent",
+        "tracestate",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    RESERVED.contains(&name.as_str()) || name.as_str().starts_with("millpond-")
+}
+
 /// What an answer of a target means for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PushOutcome {
@@ -115,7 +138,19 @@ pub fn check_exposure(listen: SocketAddr, insecure: bool) -> Result<(), Exposure
 
 #[cfg(test)]
 mod tests {
-    use super::check_exposure;
+    use super::{check_exposure, is_reserved_header};
+    use http::HeaderName;
+
+    #[test]
+    fn configured_headers_can_neither_break_the_connection_nor_lie_about_the_message() {
+        for name in ["connection", "transfer-encoding", "millpond-attempt", "idempotency-key", "content-type"]
+        {
+            assert!(is_reserved_header(&HeaderName::from_static(name)), "{name}");
+        }
+        for name in ["authorization", "x-request-id", "user-agent", "host"] {
+            assert!(!is_reserved_header(&HeaderName::from_static(name)), "{name}");
+        }
+    }
 
     #[test]
     fn only_loopback_is_served_without_the_flag() {

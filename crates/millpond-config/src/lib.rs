@@ -35,7 +35,9 @@ pub mod settings_json;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
 pub use check::{Finding, check_queue, check_surroundings};
-pub use configuration::{BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure};
+pub use configuration::{
+    BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure, is_reserved_header,
+};
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse};
 pub use reference::{reference_markdown, reference_toml};

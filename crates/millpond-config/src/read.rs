@@ -5,7 +5,9 @@
 
 use crate::address::{self, AddressError};
 use crate::check::{self, Finding};
-use crate::configuration::{BODY_BYTES_MAX, Configuration, PushOutcome, Target};
+use crate::configuration::{
+    BODY_BYTES_MAX, Configuration, PushOutcome, Target, check_exposure, is_reserved_header,
+};
 use crate::diagnostic::{Place, Report};
 use crate::keys;
 use crate::quantity::format_size;
@@ -14,21 +16,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use millpond_core::settings::{DeadLetterSettings, OnExpiry, Overflow, QueueSettings, RetrySettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-/// Headers of a push that are Millpond's own or belong to the connection.
-const RESERVED_HEADERS: &[&str] = &[
-    "connection",
-    "content-length",
-    "expect",
-    "idempotency-key",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
-const RESERVED_PREFIX: &str = "millpond-";
 
 /// Reads the whole configuration. What is reported as an error has its default in the result.
 pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Configuration {
@@ -76,6 +63,11 @@ fn server(report: &mut Report<'_>, top: &Section<'_>) -> Configuration {
     if let Some(text) = top.text(report, "listen", "an address in quotes such as \"127.0.0.1:8080\"") {
         let listen = address::parse_listen(text);
         configuration.listen = accept(report, top, "listen", listen).unwrap_or(configuration.listen);
+        if check_exposure(configuration.listen, false).is_err() {
+            let problem = "other machines can reach this address, and this version asks nobody who they are";
+            let help = "start with --insecure if the network is trusted, or listen on 127.0.0.1 or [::1]";
+            report.warning(top.locate("listen"), "listen", problem.to_owned(), help.to_owned());
+        }
     }
     if let Some(text) = top.text(report, "data", "a directory in quotes") {
         if text.is_empty() {
@@ -182,7 +174,7 @@ fn push_headers(report: &mut Report<'_>, section: &Section<'_>) -> HeaderMap {
             report.error(Place::Name(span), &path, "is not the name of a header".to_owned(), help);
             continue;
         };
-        if RESERVED_HEADERS.contains(&name.as_str()) || name.as_str().starts_with(RESERVED_PREFIX) {
+        if is_reserved_header(&name) {
             let help = "remove it, or choose another name".to_owned();
             report.error(Place::Name(span), &path, "is set by Millpond itself".to_owned(), help);
             continue;

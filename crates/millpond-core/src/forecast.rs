@@ -114,7 +114,8 @@ impl BusyThroughput {
             let seconds = now.since(since).as_secs_f64();
             let decay = (-seconds / BUSY_SECONDS).exp();
             self.completions = self.completions * decay + f64::from(completions);
-            self.seconds = self.seconds * decay + seconds;
+            // Hours without a note, since nobody took work, count no more than the memory is long.
+            self.seconds = self.seconds * decay + seconds.min(BUSY_SECONDS);
         }
         self.busy_since = waiting.then_some(now);
     }
@@ -238,6 +239,17 @@ mod tests {
         busy.note(false, 0, at(1000.0));
         let rate = busy.per_second().unwrap();
         assert!((rate - 5.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn hours_without_workers_do_not_outweigh_the_minute_since_they_came() {
+        let mut busy = BusyThroughput::default();
+        busy.begin(at(0.0));
+        for second in 0..60_u32 {
+            busy.note(true, 5, at(36_000.0 + f64::from(second)));
+        }
+        let rate = busy.per_second().unwrap();
+        assert!((3.0..=5.0).contains(&rate), "{rate}");
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub struct Content {
 }
 
 impl Content {
+    /// The header that a content carries of which only the beginning was kept; its value is `true`.
+    pub const TRUNCATED: &str = "millpond-result-truncated";
+
     /// What this counts against byte bounds: body, headers and media type.
     pub fn size_bytes(&self) -> u64 {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();

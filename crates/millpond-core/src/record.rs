@@ -96,6 +96,9 @@ pub struct QueueRecord {
     pub paused: bool,
     /// Whether it was deleted; its messages' statuses live on for their time.
     pub deleted: bool,
+    /// First message number that can be this queue's: the number of a queue that was deleted, and of whose
+    /// messages nothing is kept, is given to another one.
+    pub since: u64,
 }
 
 impl Record {

@@ -134,6 +134,7 @@ mod tests {
                 settings: QueueSettings { target: Some(Name::new("t").unwrap()), ..QueueSettings::default() },
                 paused: true,
                 deleted: false,
+                since: 1 << 33,
             }),
             Record::Leased {
                 receipt: Receipt { seq: Seq(1), epoch: 2, delivery: 3 },

@@ -19,16 +19,30 @@ pub enum Stored {
     Disk(DiskContent),
     /// Nowhere: there are none.
     Nothing,
+    /// In the log, but out of reach now, which was logged.
+    Unreadable,
 }
+
+/// Bytes that are there could not be read, which was logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a message's bytes cannot be read")]
+pub struct Unreadable;
 
 impl Stored {
     /// The bytes; blocks on the disk if they are there. `None` if there are none, or they cannot be read, which
     /// is logged.
     pub fn read(&self) -> Option<SharedContent> {
+        self.try_read().ok().flatten()
+    }
+
+    /// The bytes, or that there are none; blocks on the disk if they are there. For whoever must not take what
+    /// cannot be read for what is not there.
+    pub fn try_read(&self) -> Result<Option<SharedContent>, Unreadable> {
         match self {
-            Self::Memory(content) => Some(Arc::clone(content)),
+            Self::Memory(content) => Ok(Some(Arc::clone(content))),
             Self::Disk(disk) => disk.read(),
-            Self::Nothing => None,
+            Self::Nothing => Ok(None),
+            Self::Unreadable => Err(Unreadable),
         }
     }
 }
@@ -54,19 +68,16 @@ impl DiskContent {
         self.handle.position()
     }
 
-    fn read(&self) -> Option<SharedContent> {
-        let bytes = match self.handle.read() {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                tracing::error!(%error, "a message's bytes cannot be read");
-                return None;
-            }
-        };
+    fn read(&self) -> Result<Option<SharedContent>, Unreadable> {
+        let bytes = self.handle.read().map_err(|error| {
+            tracing::error!(%error, "a message's bytes cannot be read");
+            Unreadable
+        })?;
         match decode_content(&bytes) {
-            Ok(content) => content.map(Arc::new),
+            Ok(content) => Ok(content.map(Arc::new)),
             Err(error) => {
                 tracing::error!(%error, "a message's bytes cannot be decoded");
-                None
+                Err(Unreadable)
             }
         }
     }
@@ -74,7 +85,7 @@ impl DiskContent {
 
 /// Contents kept in memory beyond what is not in the log yet, in bytes: what goes straight through is never
 /// read back from disk.
-const RECENT_BYTES_MAX: u64 = 16 << 20;
+const RECENT_BYTES_MAX: u64 = 1 << 20;
 
 /// The contents of messages that were written lately.
 #[derive(Debug, Default)]
@@ -177,7 +188,7 @@ mod tests {
     fn what_is_not_in_the_log_is_never_evicted() {
         let mut recent = Recent::default();
         for seq in 0..100 {
-            recent.emitted(Seq(seq), Some(content(1 << 20)));
+            recent.emitted(Seq(seq), Some(content(100 << 10)));
         }
         assert!((0..100).all(|seq| recent.get(Seq(seq)).is_some()));
         for seq in 0..100 {

@@ -68,9 +68,9 @@ pub enum OpenError {
     /// The first record of this boot could not be written.
     #[error("cannot begin a new boot in the journal: {0}")]
     Boot(#[source] CommitError),
-    /// The secret is damaged.
+    /// The secret is damaged, or gone while there are messages.
     #[error(
-        "the file `secret` in the data directory does not hold 32 bytes; restore it from a backup: \
+        "the file `secret` in the data directory is missing, or does not hold 32 bytes; restore it from a backup: \
          without it, ids and receipts that were given out mean nothing"
     )]
     Secret,
@@ -115,9 +115,11 @@ pub fn restore(
 ) -> Result<Restored, OpenError> {
     let mut pond = Pond::new(randomness.seed);
     let mut undecoded = None;
+    // The secret comes after the log's first frame, so where it is, a log without one has lost everything.
+    let was_used = storage.read_small(SECRET_FILE)?.is_some();
     let opened = millpond_journal::open(
         Arc::clone(storage),
-        Options { segment_bytes },
+        Options { segment_bytes, was_used },
         randomness.salt,
         &mut |replayed| match decode(replayed.payload) {
             Ok(record) => {
@@ -135,7 +137,7 @@ pub fn restore(
         (opened, None) => opened?,
     };
     // Only now is it sure that this directory is ours, and of our version.
-    let keys = Keys::new(&secret(&**storage, randomness)?);
+    let keys = Keys::new(&secret(&**storage, randomness, opened.report.records > 0)?);
     if let Some(seq) = pond.orphans() {
         return Err(OpenError::Orphan(seq));
     }
@@ -213,9 +215,13 @@ impl Randomness {
     }
 }
 
-fn secret(storage: &dyn Storage, randomness: &Randomness) -> Result<[u8; 32], OpenError> {
+/// The directory's secret, made if nothing can rest on one yet: the first record comes after it.
+fn secret(storage: &dyn Storage, randomness: &Randomness, is_used: bool) -> Result<[u8; 32], OpenError> {
     if let Some(bytes) = storage.read_small(SECRET_FILE)? {
         return bytes.try_into().map_err(|_| OpenError::Secret);
+    }
+    if is_used {
+        return Err(OpenError::Secret);
     }
     storage.write_small(SECRET_FILE, &randomness.secret)?;
     Ok(randomness.secret)
@@ -287,20 +293,19 @@ impl Engine {
         })
     }
 
-    /// Stops: everything emitted becomes durable, then the threads end. Blocks until they have.
+    /// Stops: everything emitted becomes durable, as far as the disk has room, then the threads end. Blocks until
+    /// they have. Questions from now on are answered with [`CallError::Stopped`](crate::CallError::Stopped).
     pub fn stop(mut self) {
         self.stop_and_join();
     }
 
     fn stop_and_join(&mut self) {
         self.inbox.push(Event::Stop);
-        for (place, thread) in self.threads.drain(..).enumerate() {
+        // From here on nothing waits for room: on a full disk, what is pending is given up unacknowledged.
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
             // A panic in there has been reported by the runtime.
             let _ = thread.join();
-            if place == 0 {
-                // The engine thread ends once everything is durable: from here on nothing waits for room.
-                self.stop.store(true, Ordering::Relaxed);
-            }
         }
     }
 }
@@ -310,3 +315,6 @@ impl Drop for Engine {
         self.stop_and_join();
     }
 }
+
+#[cfg(test)]
+mod tests;

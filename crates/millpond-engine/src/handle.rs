@@ -9,10 +9,10 @@ use crate::threads::hand_outs;
 use millpond_core::command::{
     Accepted, CallOutcome, CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, Leased,
     LookupError, NewMessage, QueueError, QueueView, ReplayError, ReplayWhich, Reply, RequestId, SettleError,
-    Settlement, Status, TargetNumber,
+    SettleOutcome, Settlement, Status, TargetNumber,
 };
 use millpond_core::identity::{Keys, Receipt, Seq};
-use millpond_core::message::{Phase, SharedContent};
+use millpond_core::message::{Failure, Phase, SharedContent};
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_core::stats::TargetStats;
@@ -79,14 +79,15 @@ impl Calls {
         Self { receiver, handle }
     }
 
-    /// The next call; `None` once the engine has stopped. A message whose bytes cannot be read is given back.
+    /// The next call; `None` once the engine has stopped. A message whose bytes cannot be read counts as a failed
+    /// call.
     pub async fn next(&mut self) -> Option<Call> {
         loop {
             let (target, leased, stored) = self.receiver.recv().await?;
             if let Some(content) = self.handle.load(&stored).await {
                 return Some(Call { target, delivery: Delivery { leased, content } });
             }
-            self.handle.call_ended(leased.receipt, CallOutcome::Released);
+            self.handle.call_ended(leased.receipt, unreadable());
         }
     }
 }
@@ -165,7 +166,7 @@ impl Handle {
     async fn load(&self, stored: &Stored) -> Option<SharedContent> {
         match stored {
             Stored::Memory(content) => Some(Arc::clone(content)),
-            Stored::Nothing => None,
+            Stored::Nothing | Stored::Unreadable => None,
             Stored::Disk(_) => {
                 let _permit = self.shared.readers.acquire().await.ok()?;
                 let stored = stored.clone();
@@ -205,7 +206,9 @@ impl Handle {
             let leased = pending.leased.pop_front().expect("one content per hand-out");
             match content {
                 Some(content) => deliveries.push(Delivery { leased, content }),
-                None => self.undelivered(leased.receipt),
+                // It counts as a failed attempt: were it only taken back, it would stay in front of its queue and
+                // come again at once, for ever.
+                None => self.call_ended(leased.receipt, unreadable()),
             }
         }
         Ok(deliveries)
@@ -230,8 +233,13 @@ impl Handle {
     /// Settles hand-outs; returns once every settlement is durable. One answer each, in order.
     pub async fn settle(
         &self,
-        settlements: Vec<Settlement>,
+        mut settlements: Vec<Settlement>,
     ) -> Result<Vec<Result<(), SettleError>>, CallError<Infallible>> {
+        for settlement in &mut settlements {
+            if let SettleOutcome::Complete { result: Some(result) } = &mut settlement.outcome {
+                self.cut(result);
+            }
+        }
         match self.ask(Command::Settle(settlements)).await?.reply {
             Reply::Settled(results) => Ok(results),
             other => unexpected(&other),
@@ -332,8 +340,21 @@ impl Handle {
         }
     }
 
+    /// Cuts a result to what the log takes in one piece, whatever its queue allows: a larger one would stop the log.
+    fn cut(&self, result: &mut SharedContent) {
+        let excess = result.size_bytes().saturating_sub(self.shared.content_bytes_max);
+        if excess > 0 {
+            let result = Arc::make_mut(result);
+            let kept = result.body.len().saturating_sub(usize::try_from(excess).unwrap_or(usize::MAX));
+            result.body.truncate(kept);
+        }
+    }
+
     /// Says how a call of [`Calls`] ended.
-    pub fn call_ended(&self, receipt: Receipt, outcome: CallOutcome) {
+    pub fn call_ended(&self, receipt: Receipt, mut outcome: CallOutcome) {
+        if let CallOutcome::Succeeded { result: Some(result) } = &mut outcome {
+            self.cut(result);
+        }
         self.shared.inbox.push(Event::Input(Input::CallEnded { receipt, outcome }));
     }
 
@@ -360,6 +381,12 @@ impl Drop for TakeBackOnDrop<'_> {
             self.handle.undelivered(leased.receipt);
         }
     }
+}
+
+/// How a hand-out ends whose bytes cannot be read: after some attempts it is a dead letter that says why.
+fn unreadable() -> CallOutcome {
+    let failure = Failure::new("unreadable", "the message's bytes cannot be read from the journal", None);
+    CallOutcome::Failed { failure, timed_out: false }
 }
 
 fn unexpected(reply: &Reply) -> ! {

@@ -3,7 +3,7 @@
 //! Owns the hand-over between threads: many push, one takes all. Must never block a pusher longer than a swap of
 //! a vector takes, nor grow without bound by what callers ask.
 
-use crate::content::Stored;
+use crate::content::{Stored, Unreadable};
 use crate::handle::Answer;
 use crate::log::Commit;
 use crate::stats::JournalStats;
@@ -32,7 +32,7 @@ pub(crate) enum Event {
     /// The log has written something.
     Committed(Commit),
     /// What was to be copied is read.
-    Copied(Vec<(Seq, Option<SharedContent>)>),
+    Copied(Vec<(Seq, Result<Option<SharedContent>, Unreadable>)>),
     /// The log has failed and stopped.
     LogFailed(String),
     /// Stop once everything emitted is durable.

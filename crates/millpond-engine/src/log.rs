@@ -150,6 +150,7 @@ impl Log {
             return Ok(());
         }
         let group = std::mem::take(group);
+        self.look_ahead(outside);
         let committed = self.until_room(outside, |writer| writer.commit(group.sync))?;
         self.written = group.last;
         let placed = group
@@ -161,6 +162,26 @@ impl Log {
         let durable = committed.durable.then_some(self.written);
         outside.report(self.state(placed, durable, group.anchors.len()));
         Ok(())
+    }
+
+    /// Before the last quarter of the last segment is begun, it must be known whether another one can be made: what
+    /// is left is for settlements, and a group that no longer fits could never be taken back.
+    fn look_ahead(&mut self, outside: &mut dyn Outside) {
+        let Some(number) = self.writer.wants_next() else { return };
+        if self.full || self.writer.remaining_bytes() > self.writer.group_bytes_max() / 4 {
+            return;
+        }
+        // Waits for a preparation that is under way. Whoever prepares in the background reports why it failed.
+        self.full = match self.writer.preparer().prepare(number) {
+            Ok(prepared) => {
+                self.writer.install(prepared);
+                false
+            }
+            Err(_) => true,
+        };
+        if self.full {
+            outside.report(self.state(Vec::new(), None, 0));
+        }
     }
 
     fn state(&self, placed: Vec<(Seq, Position)>, durable: Option<OpNumber>, records: usize) -> Commit {

@@ -3,7 +3,7 @@
 //! Owns the order between records, copies and deletions. Production runs it on the engine thread, the simulator
 //! on virtual time. Must never wait for the disk.
 
-use crate::content::{DiskContent, Recent, Stored};
+use crate::content::{DiskContent, Recent, Stored, Unreadable};
 use crate::handle::Answer;
 use crate::log::{Commit, Entry};
 use millpond_core::command::{Effect, Input, Leased, OpNumber, Reply, RequestId, StorageState, TargetNumber};
@@ -13,7 +13,8 @@ use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now};
 use millpond_journal::{Files, Index, Position, Reclaim};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 /// Something the machine wants done, in this order.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct Machine {
     underway_bytes: u64,
     /// Copies are being read or written; the next ones come after them.
     copying: Option<Copying>,
+    /// Something could not be read for its copy: not tried again before.
+    copy_again_at: Mono,
     room: Room,
     /// Something was forgotten since the log was last looked at for room to win back.
     forgot: bool,
@@ -49,7 +52,7 @@ pub struct Machine {
 
 #[derive(Debug)]
 enum Copying {
-    Reading(Vec<(Seq, Position)>),
+    Reading(BTreeMap<Seq, Position>),
     /// Emitted up to this record.
     Writing(OpNumber),
 }
@@ -73,6 +76,7 @@ impl Machine {
             underway: VecDeque::new(),
             underway_bytes: 0,
             copying: None,
+            copy_again_at: Mono(i64::MIN),
             room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
             forgot: false,
             storage: StorageState::Roomy,
@@ -169,12 +173,15 @@ impl Machine {
         if let Some(stored) = self.recent.get(seq) {
             return stored;
         }
-        let Some(position) = self.index.get(seq.0) else { return Stored::Nothing };
+        self.index.get(seq.0).map_or(Stored::Nothing, |position| self.on_disk(position))
+    }
+
+    fn on_disk(&self, position: Position) -> Stored {
         match self.files.handle(position) {
             Ok(handle) => Stored::Disk(DiskContent::new(handle)),
             Err(error) => {
                 tracing::error!(%error, "a message's bytes cannot be found");
-                Stored::Nothing
+                Stored::Unreadable
             }
         }
     }
@@ -244,36 +251,34 @@ impl Machine {
                     self.outputs.push(Output::Log(Entry::Delete(segment)));
                 }
                 Reclaim::Copy(_) if self.room.full && !worthwhile => return,
+                Reclaim::Copy(_) if now.mono < self.copy_again_at => return,
                 Reclaim::Copy(keys) => self.start_copying(&keys),
             }
         }
     }
 
     fn start_copying(&mut self, keys: &[u64]) {
-        let positions: Vec<(Seq, Position)> =
+        let positions: BTreeMap<Seq, Position> =
             keys.iter().filter_map(|&key| Some((Seq(key), self.index.get(key)?))).collect();
-        let contents = positions
-            .iter()
-            .map(|&(seq, position)| {
-                let stored = self.files.handle(position).map(|handle| Stored::Disk(DiskContent::new(handle)));
-                (seq, stored.unwrap_or(Stored::Nothing))
-            })
-            .collect();
+        let job = positions.iter().map(|(&seq, &position)| (seq, self.on_disk(position))).collect();
         self.copying = Some(Copying::Reading(positions));
-        self.outputs.push(Output::ReadToCopy(contents));
+        self.outputs.push(Output::ReadToCopy(job));
     }
 
     /// What [`Output::ReadToCopy`] asked for has been read. A message that got a newer copy in the meantime is
-    /// left out: its old bytes may not be its bytes any more.
-    pub fn copied(&mut self, contents: Vec<(Seq, Option<SharedContent>)>, now: Now) {
+    /// left out: its old bytes may not be its bytes any more. One that could not be read is left out too, and with
+    /// it its segment stays: a copy without its bytes would be the end of them.
+    pub fn copied(&mut self, contents: Vec<(Seq, Result<Option<SharedContent>, Unreadable>)>, now: Now) {
         let Some(Copying::Reading(positions)) = self.copying.take() else { return };
+        if contents.iter().any(|(_, content)| content.is_err()) {
+            self.copy_again_at = now.mono.plus(COPY_AGAIN_AFTER);
+        }
         let current = contents
             .into_iter()
-            .zip(positions)
-            .filter(|&((seq, _), (_, position))| {
-                self.index.get(seq.0) == Some(position) && !self.recent.is_underway(seq)
+            .filter_map(|(seq, content)| Some((seq, content.ok()?)))
+            .filter(|(seq, _)| {
+                self.index.get(seq.0).as_ref() == positions.get(seq) && !self.recent.is_underway(*seq)
             })
-            .map(|(copy, _)| copy)
             .collect();
         self.handle(Input::Copy(current), now);
         let last = self.underway.back().map(|&(op, _)| op);
@@ -281,5 +286,7 @@ impl Machine {
     }
 }
 
+/// How long a segment is left alone in which something could not be read.
+const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// What a record without content takes in the log, roughly.
 const RECORD_BYTES: u64 = 300;

@@ -48,19 +48,25 @@ pub(crate) struct EngineThread {
     pub(crate) failed: Option<oneshot::Sender<String>>,
 }
 
-/// Closes the inbox however the engine thread ends, so that nobody waits for an answer that cannot come.
-struct CloseOnDrop(Inbox);
+/// However the engine thread ends: closes the inbox, so that nobody waits for an answer that cannot come, and
+/// stops the log thread, which would otherwise wait for entries for ever.
+struct EndOnDrop {
+    inbox: Inbox,
+    log: Sender<ToLog>,
+}
 
-impl Drop for CloseOnDrop {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        self.0.close();
+        self.inbox.close();
+        // A log that has failed is gone already.
+        let _ = self.log.send(ToLog::Stop);
     }
 }
 
 impl EngineThread {
     /// Runs until told to stop, or the log fails.
     pub(crate) fn run(mut self) {
-        let _close = CloseOnDrop(self.inbox.clone());
+        let _end = EndOnDrop { inbox: self.inbox.clone(), log: self.log.clone() };
         let mut asked: HashMap<RequestId, oneshot::Sender<Answer>> = HashMap::new();
         let mut events = Vec::new();
         let mut emitted = OpNumber(0);
@@ -79,6 +85,8 @@ impl EngineThread {
             }
             for event in events.drain(..) {
                 match event {
+                    // Its asker learns that the engine has stopped. Otherwise callers could keep it from stopping.
+                    Event::Ask { .. } if stopping => {}
                     Event::Ask { request, command, answer } => {
                         asked.insert(request, answer);
                         self.machine.handle(Input::Command { request, command }, now);
@@ -105,11 +113,14 @@ impl EngineThread {
                         }
                         return;
                     }
-                    Event::Stop => stopping = true,
+                    Event::Stop => {
+                        stopping = true;
+                        // Nothing more is handed out, or a paced target could go on for ever.
+                        self.machine.handle(Input::Drain, now);
+                    }
                 }
             }
         }
-        let _ = self.log.send(ToLog::Stop);
     }
 
     fn timeout(&self) -> Duration {
@@ -224,9 +235,21 @@ impl Outside for Reporter<'_> {
     }
 }
 
+/// Tells the engine of a panic of the log thread: without it, everybody would wait for durability for ever.
+struct TellPanic(Inbox);
+
+impl Drop for TellPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.push(Event::LogFailed("the log thread has panicked".to_owned()));
+        }
+    }
+}
+
 impl LogThread {
     /// Runs until told to stop, or a write or sync fails.
     pub(crate) fn run(mut self) {
+        let _tell = TellPanic(self.inbox.clone());
         let mut asked_for = None;
         loop {
             let wanted = self.log.wants_next();
@@ -314,7 +337,8 @@ enum Next {
     Stop,
 }
 
-/// Makes segments ahead, and goes on trying while the disk is full.
+/// Makes segments ahead, and goes on trying while the disk is full, or a file cannot be made for another reason:
+/// a creation that failed left nothing behind.
 pub(crate) fn prepare_segments(
     preparer: &Preparer,
     wanted: &Receiver<u32>,
@@ -325,12 +349,12 @@ pub(crate) fn prepare_segments(
         let mut told = false;
         loop {
             let segment = preparer.prepare(number);
-            let full = matches!(segment, Err(PrepareError::Full { .. }));
+            let failed = segment.is_err();
             // Told once: the engine refuses new work until the news is good.
-            if !(full && told) && log.send(ToLog::Prepared(segment)).is_err() {
+            if !(failed && told) && log.send(ToLog::Prepared(segment)).is_err() {
                 return;
             }
-            if !full {
+            if !failed {
                 break;
             }
             told = true;
@@ -345,7 +369,7 @@ pub(crate) fn prepare_segments(
 /// Reads what is to be copied.
 pub(crate) fn read_copies(jobs: &Receiver<ReadJob>, inbox: &Inbox) {
     while let Ok(job) = jobs.recv() {
-        let contents = job.into_iter().map(|(seq, stored)| (seq, stored.read())).collect();
+        let contents = job.into_iter().map(|(seq, stored)| (seq, stored.try_read())).collect();
         inbox.push(Event::Copied(contents));
     }
 }

@@ -169,6 +169,8 @@ pub(crate) struct FrameHeader {
     /// Where this frame lies: a frame is valid nowhere else.
     pub(crate) place: Place,
     pub(crate) record_count: u32,
+    /// Length of the segment's file; told by its first frame only, 0 otherwise.
+    pub(crate) segment_bytes: u32,
     /// Consecutive over the whole log.
     pub(crate) sequence: u64,
     /// One more at every open.
@@ -199,7 +201,8 @@ impl FrameHeader {
         frame[10..12].copy_from_slice(&(self.kind as u16).to_le_bytes());
         frame[12..16].copy_from_slice(&self.place.segment.to_le_bytes());
         frame[16..20].copy_from_slice(&self.place.offset.to_le_bytes());
-        frame[20..24].copy_from_slice(&self.record_count.to_le_bytes());
+        let number = if self.kind == FrameKind::Segment { self.segment_bytes } else { self.record_count };
+        frame[20..24].copy_from_slice(&number.to_le_bytes());
         frame[24..32].copy_from_slice(&self.sequence.to_le_bytes());
         frame[32..40].copy_from_slice(&self.epoch.to_le_bytes());
         frame[40..44].copy_from_slice(&self.synced.segment.to_le_bytes());
@@ -218,10 +221,15 @@ impl FrameHeader {
         if u64_at(bytes, 0) != secrets.magic || u16_at(bytes, 8) != FRAME_VERSION {
             return None;
         }
+        let kind = FrameKind::from_number(u16_at(bytes, 10))?;
+        let number = u32_at(bytes, 20);
+        let (record_count, segment_bytes) =
+            if kind == FrameKind::Segment { (0, number) } else { (number, 0) };
         let header = Self {
-            kind: FrameKind::from_number(u16_at(bytes, 10))?,
+            kind,
             place: Place { segment: u32_at(bytes, 12), offset: u32_at(bytes, 16) },
-            record_count: u32_at(bytes, 20),
+            record_count,
+            segment_bytes,
             sequence: u64_at(bytes, 24),
             epoch: u64_at(bytes, 32),
             synced: Place { segment: u32_at(bytes, 40), offset: u32_at(bytes, 44) },
@@ -333,6 +341,7 @@ mod tests {
             kind: FrameKind::Records,
             place: Place { segment: 3, offset: 512 },
             record_count: 1,
+            segment_bytes: 0,
             sequence: 9,
             epoch: 2,
             synced: Place { segment: 2, offset: 1024 },

@@ -27,7 +27,7 @@
 //! use millpond_journal::{Options, open, simulated::SimulatedDisk};
 //!
 //! let disk = SimulatedDisk::new();
-//! let options = Options { segment_bytes: 64 * 1024 };
+//! let options = Options { segment_bytes: 64 * 1024, was_used: false };
 //! let opened = open(Arc::new(disk.clone()), options, [7; 32], &mut |_| ControlFlow::Continue(()))?;
 //! let (mut writer, mut index) = (opened.writer, opened.index);
 //! writer.push(Some(1), true, |body| body.extend_from_slice(b"hello"));

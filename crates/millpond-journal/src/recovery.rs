@@ -19,7 +19,9 @@ use crate::{
 use std::{io, ops::ControlFlow, sync::Arc};
 
 const REWRITE_BYTES: usize = 1024 * 1024;
-const SEGMENT_BYTES_MIN: u32 = 8 * 1024;
+/// Segments are whole pages, so that their files are too.
+pub(crate) const SEGMENT_BYTES_UNIT: u32 = 4096;
+pub(crate) const SEGMENT_BYTES_MIN: u32 = 8 * 1024;
 const SEGMENT_BYTES_MAX: u32 = 1024 * 1024 * 1024;
 
 /// How a log is kept.
@@ -28,12 +30,15 @@ pub struct Options {
     /// Size of the segments that are created from now on: a multiple of 4 KiB from 8 KiB to 1 GiB. It bounds the
     /// size of a group, and is the unit in which disk space is taken and given back.
     pub segment_bytes: u32,
+    /// Whether the caller knows that the directory was used before. A log without a single frame, which otherwise is
+    /// one that was never begun, is then damaged.
+    pub was_used: bool,
 }
 
 impl Default for Options {
-    /// Segments of 64 MiB.
+    /// Segments of 64 MiB, in a directory of which nothing is known.
     fn default() -> Self {
-        Self { segment_bytes: 64 * 1024 * 1024 }
+        Self { segment_bytes: 64 * 1024 * 1024, was_used: false }
     }
 }
 
@@ -157,8 +162,8 @@ pub fn open(
     salt: [u8; 32],
     replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
 ) -> Result<Opened, OpenError> {
-    let segment_bytes = options.segment_bytes;
-    if !segment_bytes.is_multiple_of(4096)
+    let Options { segment_bytes, was_used } = options;
+    if !segment_bytes.is_multiple_of(SEGMENT_BYTES_UNIT)
         || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
     {
         return Err(OpenError::SegmentBytes { segment_bytes });
@@ -170,6 +175,9 @@ pub fn open(
     let mut log = Log { storage, secrets, segment_bytes, segments };
     let is_new = log.segments.is_empty();
     let (walked, cut) = if is_new { (None, None) } else { log.check(&mut index, replay)? };
+    if was_used && walked.is_none() {
+        return Err(OpenError::Corrupt { place: Place { segment: first, offset: 0 } });
+    }
     let (current, end, tail) = match walked {
         Some((walk, tail)) => (log.open_segment(walk.end.segment)?, walk.end.offset, tail),
         None => (log.start_afresh()?, 0, Tail::default()),

@@ -9,7 +9,7 @@ use crate::{
         FRAME_HEADER_BYTES, FrameHeader, Place, Position, SECTOR_BYTES, Secrets, segment_name, split_record,
     },
     index::Index,
-    recovery::OpenError,
+    recovery::{OpenError, SEGMENT_BYTES_MIN, SEGMENT_BYTES_UNIT},
     storage::{Storage, StorageFile},
     writer::Tail,
 };
@@ -67,6 +67,7 @@ pub(crate) fn walk(
                 break;
             }
             if place.offset == 0 {
+                check_length(segment, capacity, &header)?;
                 index.reached(segment, capacity);
             }
             replay_frame(&header, frame, index, replay)?;
@@ -202,7 +203,12 @@ impl Window {
     fn open(storage: &dyn Storage, segment: u32) -> Result<Self, OpenError> {
         let io = |source| OpenError::Io { what: segment_name(segment), source };
         let file = storage.open(&segment_name(segment)).map_err(io)?;
+        let length = file.length().map_err(io)?;
         let capacity = capacity(&*file).map_err(io)?;
+        // Segments are created whole: a file of any other length has lost something since.
+        if !length.is_multiple_of(u64::from(SEGMENT_BYTES_UNIT)) || length < u64::from(SEGMENT_BYTES_MIN) {
+            return Err(OpenError::Corrupt { place: Place { segment, offset: capacity } });
+        }
         Ok(Self { segment, file, capacity, buffer: Vec::new(), start: 0 })
     }
 
@@ -242,6 +248,15 @@ impl Window {
     }
 }
 
+/// Whether a segment's file is as long as its first frame says.
+fn check_length(segment: u32, capacity: u32, first: &FrameHeader) -> Result<(), OpenError> {
+    if first.segment_bytes == capacity {
+        return Ok(());
+    }
+    let offset = capacity.min(first.segment_bytes);
+    Err(OpenError::Corrupt { place: Place { segment, offset } })
+}
+
 /// Whole sectors of a file, as far as a segment can address them.
 pub(crate) fn capacity(file: &dyn StorageFile) -> std::io::Result<u32> {
     let length = file.length()?;
@@ -265,6 +280,7 @@ mod tests {
             kind: FrameKind::Records,
             place: Place { segment: 2, offset: 1024 },
             record_count: 0,
+            segment_bytes: 0,
             sequence: 9,
             epoch: 3,
             synced: Place { segment: 2, offset: 0 },
@@ -289,6 +305,7 @@ mod tests {
             kind: FrameKind::Segment,
             place: Place { segment: 1, offset: 0 },
             record_count: 0,
+            segment_bytes: 0,
             sequence: 1,
             epoch: 1,
             synced: Place { segment: 1, offset: 0 },

@@ -264,7 +264,8 @@ impl Writer {
     }
 
     /// Deletes the oldest segment. Whatever superseded its records must have been committed before; it is synced
-    /// here, together with a note of the deletion, before the file goes. Readers' handles stay valid.
+    /// here, together with a note of the deletion, before the file goes. Readers' handles stay valid. The note may
+    /// open another segment: tell the index with [`Index::wrote`](crate::Index::wrote).
     ///
     /// # Errors
     /// [`CommitError::Full`] if there is no room even for the note: nothing happened, and it may be called again.
@@ -355,6 +356,7 @@ impl Writer {
         let header = FrameHeader {
             kind,
             place: self.end(),
+            segment_bytes: if kind == FrameKind::Segment { self.current.capacity } else { 0 },
             record_count: u32::try_from(records).expect("every record takes bytes of a frame below 4 GiB"),
             sequence: self.tail.sequence + 1,
             epoch: self.tail.epoch,

@@ -4,9 +4,9 @@
 //! dead letter of the queue in the path.
 
 use crate::enqueue::{json, within_batch_limit};
-use crate::errors::{Answer, Refusal, Told as _, refuse, refused};
+use crate::errors::{Answer, Refusal, refuse, refused};
 use crate::headers::unsupported;
-use crate::limits::read_json;
+use crate::json::{Object, read_json};
 use crate::paths::{MessageRef, QueueName, open_id, query};
 use crate::queues::{no_content, page_size, start};
 use crate::shared::Shared;
@@ -20,6 +20,7 @@ use millpond_core::command::{ReplayError, ReplayWhich, Status};
 use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
 use millpond_core::name::Name;
+use millpond_engine::handle::CallError;
 use serde::Deserialize;
 use std::sync::Arc;
 
@@ -78,7 +79,24 @@ async fn dead(shared: &Shared, queue: &Name, seq: Seq, id: &str) -> Result<Statu
     if status.queue == *queue && status.message.phase == Phase::Dead {
         return Ok(status);
     }
-    Err(Refusal(Box::new(ReplayError::NotDead(seq).problem(queue.as_str()))))
+    Err(not_dead(queue, id))
+}
+
+fn not_dead(queue: &Name, id: &str) -> Refusal {
+    let detail = format!(
+        "message {id} is no dead letter of queue {queue}; see GET /v1/queues/{queue}/dead for those there are"
+    );
+    refuse(Slug::UnknownMessage, detail)
+}
+
+/// What the engine refused, with the message's id where it names one.
+fn not_replayed(shared: &Shared, error: &CallError<ReplayError>, queue: &Name) -> Refusal {
+    match error {
+        CallError::Refused(ReplayError::NotDead(seq)) => {
+            not_dead(queue, &shared.handle.keys().id(*seq).to_string())
+        }
+        other => refused(other, queue.as_str()),
+    }
 }
 
 /// `GET /v1/queues/{queue}/dead/{id}`: with its bytes.
@@ -106,11 +124,8 @@ pub(crate) async fn delete(
     QueueName(queue): QueueName,
     message: MessageRef,
 ) -> Answer {
-    shared
-        .handle
-        .delete_dead(queue.clone(), message.seq)
-        .await
-        .map_err(|error| refused(&error, queue.as_str()))?;
+    let deleted = shared.handle.delete_dead(queue.clone(), message.seq).await;
+    deleted.map_err(|error| not_replayed(&shared, &error, &queue))?;
     Ok(no_content())
 }
 
@@ -121,9 +136,8 @@ pub(crate) async fn replay(
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let limits = &shared.limits;
-    let wish: ReplayRequest =
-        read_json(&parts.headers, body, limits.batch_bytes, limits.body_timeout, "a wish for a replay")
+    let Object(wish): Object<ReplayRequest> =
+        read_json(&shared.bodies, &parts.headers, body, shared.limits.batch_bytes, "a wish for a replay")
             .await?;
     shared.refuse_if_draining()?;
     for (name, given) in [("filter", &wish.filter), ("rate", &wish.rate), ("ttl", &wish.ttl)] {
@@ -137,7 +151,7 @@ pub(crate) async fn replay(
         count(&shared, &queue, which).await?
     } else {
         let replayed = shared.handle.replay(queue.clone(), which).await;
-        replayed.map_err(|error| refused(&error, queue.as_str()))?
+        replayed.map_err(|error| not_replayed(&shared, &error, &queue))?
     };
     tracing::info!(%queue, replayed, dry_run, "dead letters replayed");
     let status = if dry_run { "dry-run" } else { "done" }.to_owned();

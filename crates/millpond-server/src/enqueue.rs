@@ -3,9 +3,10 @@
 //! Owns what becomes of `POST …/messages` between the wire and the engine. Must never answer 202 before the engine
 //! has said that the message is durable.
 
+use crate::bodies::discard;
 use crate::errors::{Answer, Refusal, Told as _, refuse, refused, retry_after_seconds};
 use crate::headers::{self, Prefer, value};
-use crate::limits::{discard, read_body, read_json};
+use crate::json::{Object, read_json};
 use crate::paths::QueueName;
 use crate::shared::Shared;
 use crate::view;
@@ -39,8 +40,9 @@ struct Wish {
 impl Wish {
     fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
         headers::refuse_unsupported(headers)?;
+        headers::refuse_content_coding(headers)?;
         let content_type = match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
-            None => DEFAULT_CONTENT_TYPE,
+            None | Some(Ok("")) => DEFAULT_CONTENT_TYPE,
             Some(Ok(text)) => text,
             Some(Err(_)) => {
                 return Err(refuse(
@@ -87,7 +89,8 @@ pub(crate) async fn enqueue(
             return Err(refusal);
         }
     };
-    let body = read_body(body, shared.max_body_bytes, shared.limits.body_timeout).await?;
+    let body = shared.bodies.read(body, shared.max_body_bytes).await?;
+    let delay = wish.delay;
     let message = wish.message(&shared, &queue, body);
     let mut results = shared
         .handle
@@ -95,12 +98,23 @@ pub(crate) async fn enqueue(
         .await
         .map_err(|error| refused(&error, queue.as_str()))?;
     match results.pop().expect("one answer per message") {
-        Ok(accepted) => Ok(accepted_answer(&shared, &queue, &accepted, Prefer::read(&parts.headers))),
+        Ok(accepted) => {
+            // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
+            let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
+            let result_in = held_back.saturating_add(accepted.result_in);
+            Ok(accepted_answer(&shared, &queue, &accepted, result_in, Prefer::read(&parts.headers)))
+        }
         Err(error) => Err(Refusal(Box::new(error.problem(queue.as_str())))),
     }
 }
 
-fn accepted_answer(shared: &Shared, queue: &Name, accepted: &Accepted, prefer: Prefer) -> Response {
+fn accepted_answer(
+    shared: &Shared,
+    queue: &Name,
+    accepted: &Accepted,
+    result_in: Duration,
+    prefer: Prefer,
+) -> Response {
     let keys = shared.handle.keys();
     let id = keys.id(accepted.seq).to_string();
     let status_url = shared.status_url(&id, &keys.token(accepted.seq));
@@ -118,7 +132,7 @@ fn accepted_answer(shared: &Shared, queue: &Name, accepted: &Accepted, prefer: P
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
     headers.insert(header::LOCATION, value(status_url));
-    headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(accepted.result_in)));
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(result_in)));
     if accepted.duplicate {
         headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
@@ -151,12 +165,12 @@ pub(crate) async fn enqueue_batch(
     }
     let limits = &shared.limits;
     let limit_bytes = limits.batch_bytes.max(shared.max_body_bytes);
-    let batch: Vec<BatchMessage> =
-        read_json(&parts.headers, body, limit_bytes, limits.body_timeout, "an array of messages").await?;
+    let batch: Vec<Object<BatchMessage>> =
+        read_json(&shared.bodies, &parts.headers, body, limit_bytes, "an array of messages").await?;
     within_batch_limit(batch.len(), limits.batch)?;
     let mut answers: Vec<Option<BatchAnswer>> = Vec::with_capacity(batch.len());
     let mut messages = Vec::with_capacity(batch.len());
-    for (place, item) in batch.into_iter().enumerate() {
+    for (place, Object(item)) in batch.into_iter().enumerate() {
         match batch_message(&shared, &queue, item) {
             Ok(message) => {
                 messages.push(message);
@@ -217,7 +231,8 @@ fn batch_message(shared: &Shared, queue: &Name, item: BatchMessage) -> Result<Ne
         let detail = format!("idempotency_key must have 1 to {} bytes", headers::KEY_BYTES_MAX);
         return Err(refuse(Slug::Malformed, detail));
     }
-    let content_type = item.content_type.unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned());
+    let content_type = item.content_type.filter(|text| !text.is_empty());
+    let content_type = content_type.unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned());
     if HeaderValue::from_str(&content_type).is_err() {
         return Err(refuse(Slug::Malformed, "content_type has characters that no header may have"));
     }

@@ -52,6 +52,12 @@ pub(crate) fn draining() -> Refusal {
     Refusal(Box::new(Problem::new(Slug::Draining, detail).retry_after(2 + soon())))
 }
 
+/// The server has as much to do as it takes.
+pub(crate) fn overloaded(why: &str) -> Refusal {
+    let problem = Problem::new(Slug::Overloaded, format!("{why}; this request was not begun"));
+    Refusal(Box::new(problem.retry_after(soon())))
+}
+
 /// The engine did not answer in time.
 pub(crate) fn no_answer_in_time(waited: Duration) -> Refusal {
     let detail = format!(
@@ -65,10 +71,7 @@ pub(crate) fn no_answer_in_time(waited: Duration) -> Refusal {
 pub(crate) fn refused<E: Told>(error: &CallError<E>, about: &str) -> Refusal {
     let problem = match error {
         CallError::Refused(error) => error.problem(about),
-        CallError::Overloaded => {
-            let detail = "more requests are under way than the server takes; this one was not begun";
-            Problem::new(Slug::Overloaded, detail).retry_after(soon())
-        }
+        CallError::Overloaded => *overloaded("more requests are under way than the server takes").0,
         CallError::Stopped => {
             let detail = "the engine has stopped; whether the request took effect is not known";
             Problem::new(Slug::Unavailable, detail).retry_after(soon())

@@ -43,10 +43,18 @@ impl Guard {
             .map(http::uri::Authority::as_str)
             .or_else(|| headers.get(header::HOST).and_then(|host| host.to_str().ok()))
             .unwrap_or_default();
+        if headers.get_all(header::HOST).iter().nth(1).is_some() {
+            // RFC 9112, 3.2: which of them counts is what an attacker would like to choose.
+            return Err(refuse(Slug::Malformed, "the Host header is there more than once; send it once"));
+        }
         let host = without_port(authority);
         if self.check_host && !self.is_allowed(host) {
+            let what = match crate::paths::shown(host) {
+                none if none.is_empty() => "the request names no host".to_owned(),
+                host => format!("the Host header names {host:?}, which this server does not answer for"),
+            };
             let detail = format!(
-                "the Host header names {host:?}, which this server does not answer for; use one of {}, or add the name to allowed_hosts in the configuration",
+                "{what}; use one of {}, or add the name to allowed_hosts in the configuration",
                 self.allowed_hosts.join(", ")
             );
             return Err(refuse(Slug::Forbidden, detail));
@@ -109,6 +117,13 @@ mod tests {
         let request =
             Request::builder().uri("http://evil.example/").header("host", "localhost").body(()).unwrap();
         assert!(Guard::new(&["localhost".to_owned()], true).check(&request).is_err());
+    }
+
+    #[test]
+    fn two_hosts_are_one_too_many_whatever_they_name() {
+        for (check_host, second) in [(true, "localhost"), (true, "evil.example"), (false, "evil.example")] {
+            assert!(!check(check_host, &[("host", "localhost"), ("host", second)]), "{second}");
+        }
     }
 
     #[test]

@@ -90,6 +90,20 @@ pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
+/// Refuses a body that is compressed: its bytes are stored as they are, and whoever gets them would not be told how
+/// to read them.
+pub(crate) fn refuse_content_coding(headers: &HeaderMap) -> Result<(), Refusal> {
+    let Some(coding) = text(headers, "content-encoding")? else { return Ok(()) };
+    if coding.is_empty() || coding.eq_ignore_ascii_case("identity") {
+        return Ok(());
+    }
+    let coding = crate::paths::shown(coding);
+    let detail = format!(
+        "the body is sent with Content-Encoding {coding:?}; send it as it is, or name the compressed form in Content-Type alone"
+    );
+    Err(refuse(Slug::UnsupportedMediaType, detail))
+}
+
 /// Something that a later version will know.
 pub(crate) fn unsupported(what: &str) -> Refusal {
     refuse(Slug::InvalidMessage, format!("{what} is not supported by this version; leave it out"))

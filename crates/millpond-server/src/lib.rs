@@ -2,12 +2,14 @@
 //!
 //! Owns everything between a socket and the engine. Must never hold a rule of the queue: those are the engine's.
 
+mod bodies;
 mod connections;
 mod dead;
 mod enqueue;
 mod errors;
 mod guard;
 mod headers;
+mod json;
 mod limits;
 mod metrics;
 mod pages;

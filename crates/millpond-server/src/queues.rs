@@ -5,7 +5,7 @@
 
 use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused};
-use crate::limits::{read_body, read_json};
+use crate::json::read_json;
 use crate::paths::{QueueName, open_id, query};
 use crate::shared::Shared;
 use crate::view;
@@ -55,9 +55,9 @@ pub(crate) async fn put(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     shared.refuse_if_draining()?;
-    let timeout = shared.limits.body_timeout;
     let document: serde_json::Value =
-        read_json(&parts.headers, body, shared.max_body_bytes, timeout, "the settings of a queue").await?;
+        read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "the settings of a queue")
+            .await?;
     let settings = queue_settings_from_json(&document)
         .map_err(|errors| refuse(Slug::Malformed, format!("queue {queue}: {errors}")))?;
     let result_max_bytes = settings.result_max_bytes;
@@ -108,7 +108,7 @@ pub(crate) async fn resume(
 
 async fn set_paused(shared: &Shared, queue: Name, request: Request, paused: bool) -> Answer {
     // Nothing is expected in the body; what is there must still not be endless.
-    read_body(request.into_body(), shared.max_body_bytes, shared.limits.body_timeout).await?;
+    shared.bodies.read(request.into_body(), shared.max_body_bytes).await?;
     shared.handle.pause(queue.clone(), paused).await.map_err(|error| refused(&error, queue.as_str()))?;
     tracing::info!(%queue, paused, "queue paused or resumed");
     Ok(json(&shown(shared, queue).await?))

@@ -2,14 +2,14 @@
 //!
 //! Owns the order in which its parts start and end. Must never return before the engine has written what it holds.
 
+use crate::bodies::Bodies;
 use crate::connections::{Closing, Connections};
 use crate::guard::Guard;
 use crate::limits::Limits;
-use crate::push::client::is_reserved;
 use crate::push::driver::Driver;
 use crate::router::routes;
 use crate::shared::{ResultLimits, Shared};
-use millpond_config::{Configuration, ExposureError, check_exposure};
+use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
 use millpond_core::name::Name;
 use millpond_engine::engine::{Engine, EngineOptions, OpenError};
@@ -88,6 +88,7 @@ pub async fn serve(
         result_limits: result_limits(&handle).await,
         handle,
         max_body_bytes: configuration.max_body_bytes,
+        bodies: Bodies::new(&limits, configuration.max_body_bytes),
         base_url: configuration.external_url.clone().unwrap_or_default(),
         needs_token: !is_loopback,
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
@@ -109,7 +110,7 @@ pub async fn serve(
 
 fn check_headers(configuration: &Configuration) -> Result<(), ServeError> {
     for (target, settings) in &configuration.targets {
-        if let Some(header) = settings.headers.keys().find(|name| is_reserved(name)) {
+        if let Some(header) = settings.headers.keys().find(|name| is_reserved_header(name)) {
             return Err(ServeError::Header { target: target.clone(), header: header.as_str().to_owned() });
         }
     }

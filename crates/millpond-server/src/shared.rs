@@ -2,6 +2,7 @@
 //!
 //! Owns the handle on the engine and the facts about this server. Must never hold anything per request.
 
+use crate::bodies::Bodies;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     /// Most bytes of a message's body.
     pub(crate) max_body_bytes: u64,
+    /// The room for bodies that are arriving.
+    pub(crate) bodies: Bodies,
     /// What links begin with; empty: they are paths.
     pub(crate) base_url: String,
     /// Whether a status is shown only to who has its token.

@@ -48,7 +48,9 @@ fn answer(shared: &Shared, status: &Status) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !status.message.phase.is_terminal() {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(status.result_in)));
+        let held_back = view::held_back(status.message.phase, status.message.due, view::now());
+        let seconds = retry_after_seconds(held_back.saturating_add(status.result_in));
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }

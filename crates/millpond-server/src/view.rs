@@ -37,6 +37,18 @@ pub(crate) fn state(phase: Phase) -> State {
     }
 }
 
+/// How long after `now` a message that is due at `due` is held back: delayed, or in backoff.
+pub(crate) fn held_back(phase: Phase, due: Wall, now: Wall) -> Duration {
+    let micros =
+        if matches!(phase, Phase::Delayed | Phase::Backoff) { due.0.saturating_sub(now.0) } else { 0 };
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+/// The time of the wall clock.
+pub(crate) fn now() -> Wall {
+    Wall(jiff::Timestamp::now().as_microsecond())
+}
+
 /// The promise in seconds.
 pub(crate) fn expected_start(promise: Option<Promise>) -> Option<ExpectedStart> {
     promise.map(|promise| ExpectedStart { p50: promise.p50.as_secs_f64(), p90: promise.p90.as_secs_f64() })
@@ -150,9 +162,22 @@ pub(crate) fn queue_stats(stats: &stats::QueueStats) -> QueueStats {
 
 #[cfg(test)]
 mod tests {
-    use super::{rfc3339, state};
+    use super::{held_back, rfc3339, state};
     use millpond_core::message::Phase;
     use millpond_core::time::Wall;
+    use std::time::Duration;
+
+    #[test]
+    fn only_what_is_held_back_waits_for_its_time() {
+        let (now, due) = (Wall(1_000_000), Wall(3_500_000));
+        for phase in [Phase::Delayed, Phase::Backoff] {
+            assert_eq!(held_back(phase, due, now), Duration::from_millis(2_500));
+            assert_eq!(held_back(phase, now, due), Duration::ZERO, "the time has come");
+        }
+        for phase in [Phase::Ready, Phase::Leased, Phase::Succeeded] {
+            assert_eq!(held_back(phase, due, now), Duration::ZERO);
+        }
+    }
 
     #[test]
     fn times_have_milliseconds_and_end_in_z() {

@@ -5,7 +5,7 @@
 
 use crate::enqueue::{json, seconds, within_batch_limit};
 use crate::errors::{Answer, Refusal, Told as _, bad_receipt, refuse, refused};
-use crate::limits::read_json;
+use crate::json::{Object, read_json};
 use crate::paths::{QueueName, shown};
 use crate::shared::Shared;
 use crate::view;
@@ -33,9 +33,8 @@ pub(crate) async fn lease(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     let limits = &shared.limits;
-    let wish: LeaseRequest =
-        read_json(&parts.headers, body, shared.max_body_bytes, limits.body_timeout, "a wish for messages")
-            .await?;
+    let Object(wish): Object<LeaseRequest> =
+        read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "a wish for messages").await?;
     // A worker that asks while the server is shutting down is told when to come back; one that was waiting before
     // gets an empty answer.
     shared.refuse_if_draining()?;
@@ -173,9 +172,9 @@ async fn read_list<T: serde::de::DeserializeOwned>(
     let (parts, body) = request.into_parts();
     let limits = &shared.limits;
     let limit_bytes = limits.batch_bytes.max(shared.max_body_bytes);
-    let list: Vec<T> = read_json(&parts.headers, body, limit_bytes, limits.body_timeout, expected).await?;
+    let list: Vec<Object<T>> = read_json(&shared.bodies, &parts.headers, body, limit_bytes, expected).await?;
     within_batch_limit(list.len(), limits.batch)?;
-    Ok(list)
+    Ok(list.into_iter().map(|Object(item)| item).collect())
 }
 
 /// Puts what is sound with the others, and returns what is wrong with what is not.

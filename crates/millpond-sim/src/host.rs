@@ -169,7 +169,8 @@ impl Host {
                         self.outcomes.push(Outcome::Dispatch(target, leased, stored));
                     }
                     Output::ReadToCopy(job) => {
-                        let contents = job.into_iter().map(|(seq, stored)| (seq, stored.read())).collect();
+                        let contents =
+                            job.into_iter().map(|(seq, stored)| (seq, stored.try_read())).collect();
                         self.machine.copied(contents, now_at(at));
                     }
                 }

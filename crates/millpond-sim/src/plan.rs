@@ -215,10 +215,10 @@ impl Plan {
         let (capacity, backlog) = (text::number(self.capacity_per_second), text::number(self.backlog_peak));
         let (service, spike_for) = (seconds_term(input.service_time), seconds_term(input.spike_for));
         let called = text::number(input.rate_per_second.max(input.spike_per_second));
+        // From a minute on, both: seconds to go on computing with, and what they amount to.
         let in_seconds = |value: f64| {
-            let short = format!("{} s", text::number(value));
-            let long = text::seconds(value);
-            if short == long { short } else { format!("{short} ({long})") }
+            let readable = text::seconds(value);
+            if value < 60.0 { readable } else { format!("{} s ({readable})", text::number(value)) }
         };
         vec![
             figure(
@@ -367,11 +367,14 @@ impl Plan {
         let workers = f64::from(self.input.workers);
         let needed = self.direct_connections_needed;
         if needed > workers {
+            let times = text::number((needed / workers * 10.0).round() / 10.0);
+            let has = match self.input.workers {
+                1 => "and it has one".to_owned(),
+                several => format!("{times} times the {several} it has"),
+            };
+            let needed = text::number(needed.ceil());
             return Some(format!(
-                "Called directly, the backend would need {} connections at once, {} times the {} it has.",
-                text::number(needed.ceil()),
-                text::number((needed / workers * 10.0).round() / 10.0),
-                self.input.workers
+                "Called directly, the backend would need {needed} connections at once, {has}."
             ));
         }
         (self.utilization > UTILIZATION_HIGH && self.drain_seconds.is_some()).then(|| {
@@ -485,6 +488,15 @@ mod tests {
 
     fn planned(input: &PlanInput) -> Plan {
         plan(input).unwrap()
+    }
+
+    #[test]
+    fn the_small_example_is_told_as_people_would_say_it() {
+        let small = planned(&leveling());
+        let told = |name: &str| small.figures().into_iter().find(|figure| figure.name == name).unwrap().text;
+        assert_eq!((told("spike_end_age_seconds"), told("drain_seconds")), ("1.3 s".into(), "10 s".into()));
+        let sentences = small.sentences().join("\n");
+        assert!(sentences.contains("would need 3 connections at once, and it has one."), "{sentences}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +106,35 @@ struct Run<'scenario> {
     series: Series,
     arrived: u32,
     completed: u32,
+    counts: Counts,
+}
+
+/// How many had arrived and been done at each of the last samples, for rates that do not depend on how close two
+/// samples are.
+#[derive(Debug)]
+struct Counts {
+    seen: VecDeque<(f64, u32, u32)>,
+    window_seconds: f64,
+}
+
+impl Counts {
+    /// A window in which even the backend alone does several messages.
+    fn new(scenario: &Scenario) -> Self {
+        let service = scenario.service_time / scenario.slots.max(1);
+        let window_seconds = (scenario.spike_for / 20).max(service * 5).as_secs_f64();
+        Self { seen: VecDeque::from([(0.0, 0, 0)]), window_seconds }
+    }
+
+    /// Arrivals and completions per second over the window that ends at `at_seconds`.
+    fn per_second(&mut self, at_seconds: f64, arrived: u32, completed: u32) -> (f64, f64) {
+        self.seen.push_back((at_seconds, arrived, completed));
+        while self.seen.get(1).is_some_and(|(at, ..)| at_seconds - at >= self.window_seconds) {
+            self.seen.pop_front();
+        }
+        let (since, arrived_then, completed_then) = self.seen[0];
+        let passed = (at_seconds - since).max(self.window_seconds);
+        (f64::from(arrived - arrived_then) / passed, f64::from(completed - completed_then) / passed)
+    }
 }
 
 impl<'scenario> Run<'scenario> {
@@ -142,6 +171,7 @@ impl<'scenario> Run<'scenario> {
             series,
             arrived: 0,
             completed: 0,
+            counts: Counts::new(scenario),
         })
     }
 
@@ -195,10 +225,12 @@ impl<'scenario> Run<'scenario> {
         if passed < width && self.drained_at != Some(self.now) || passed <= 0.0 {
             return;
         }
+        let (arrivals_per_second, completions_per_second) =
+            self.counts.per_second(at_seconds, self.arrived, self.completed);
         self.series.samples.push(Sample {
             at_seconds,
-            arrivals_per_second: f64::from(std::mem::take(&mut self.arrived)) / passed,
-            completions_per_second: f64::from(std::mem::take(&mut self.completed)) / passed,
+            arrivals_per_second,
+            completions_per_second,
             backlog: stats.ready as f64,
             oldest_age_seconds: age_seconds,
         });
@@ -317,6 +349,10 @@ mod tests {
         assert!((seen.drain_seconds.unwrap() - 10.0).abs() <= 1.0, "{seen:?}");
         assert_eq!((seen.duplicates, seen.peak_in_flight), (0, 1));
         assert!(series.samples.len() > 50);
+        for sample in &series.samples {
+            assert!(sample.completions_per_second <= 6.0, "the backend does 5/s: {sample:?}");
+            assert!(sample.arrivals_per_second <= 16.0, "never more than 15/s come: {sample:?}");
+        }
     }
 
     #[test]

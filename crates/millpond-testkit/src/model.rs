@@ -77,6 +77,9 @@ pub struct Message {
     pub due_since: Mono,
     /// A hand-out of the boot before, whose record was lost.
     pub lost: Option<Receipt>,
+    /// When calls with it ended that may still be worked on. One that was never reported, with its number: it is
+    /// remembered only while no later hand-out was made.
+    given_up: Vec<(Wall, Option<u32>)>,
     /// A backoff that the pond has yet to name: its shortest and longest length.
     pub open_backoff: Option<(Duration, Duration)>,
     key: Option<(u128, u128)>,
@@ -208,6 +211,37 @@ impl Model {
                 && message.hold.is_some_and(|hold| hold.pushed)
         });
         leased.count() + self.targets[target].held_until.len()
+    }
+
+    /// A call ended that may still be worked on.
+    ///
+    /// # Panics
+    /// If the message was never handed out.
+    pub fn give_up_call(&mut self, receipt: Receipt, was_reported: bool, now: Now) {
+        let message = self.messages.get_mut(&receipt.seq.0).expect("known");
+        let Some(target) = self.queues[message.queue].target else { return };
+        let held = self.targets[target].settings.hold();
+        self.targets[target].held_until.push(now.mono.plus(held));
+        let (started, since) = message.hold.expect("it was handed out").started;
+        let ended = started.plus(now.mono.since(since));
+        message.given_up.push((ended, (!was_reported).then_some(receipt.delivery)));
+    }
+
+    /// After a restart: calls that were given up occupy their targets for the rest of the hold, as far as the cap
+    /// has places.
+    fn restore_holds(&mut self, now: Now) {
+        for message in self.messages.values().cloned().collect::<Vec<_>>() {
+            let Some(target) = self.queues[message.queue].target else { continue };
+            let TargetSettings { concurrency, .. } = self.targets[target].settings;
+            let held = i64::try_from(self.targets[target].settings.hold().as_micros()).expect("a short time");
+            for &(ended, number) in &message.given_up {
+                let known = number.is_none_or(|number| number == message.delivery);
+                let until = Mono(now.mono.0 + (ended.0 + held - now.wall.0).min(held));
+                if known && until > now.mono && self.occupied(target) < concurrency as usize {
+                    self.targets[target].held_until.push(until);
+                }
+            }
+        }
     }
 
     /// Whether the queue's cap, its own or its target's, has room for another hand-out.

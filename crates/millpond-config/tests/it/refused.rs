@@ -189,6 +189,22 @@ fn a_queue_is_checked_against_its_target() {
 }
 
 #[test]
+fn an_address_that_others_can_reach_is_a_warning_because_serve_will_ask_for_a_flag() {
+    let exposed = parse("listen = \"0.0.0.0:8080\"", "x").unwrap();
+    assert_eq!(exposed.warnings.len(), 1, "{:?}", exposed.warnings);
+    assert!(exposed.warnings[0].help.contains("--insecure"), "{}", exposed.warnings[0]);
+    assert_eq!(parse("listen = \"[::1]:8080\"", "x").unwrap().warnings, []);
+}
+
+#[test]
+fn headers_that_the_server_would_refuse_are_refused_here() {
+    for name in ["Content-Type", "traceparent", "Proxy-Authorization", "Connection", "Millpond-Queue"] {
+        let keys = keys_in_error(&with(&format!("headers = {{ {name} = \"x\" }}"), ""));
+        assert_eq!(keys, [format!("targets.t.headers.{name}")], "{name}");
+    }
+}
+
+#[test]
 fn one_wrong_value_does_not_bring_errors_about_others() {
     assert_eq!(
         keys_in_error(&with("", "retention = \"20x\"\ndead_letter.retention = \"3d\"")),

@@ -17,6 +17,7 @@ struct Counts {
     dead: u64,
     unfinished: u64,
     bytes: u64,
+    kept: u64,
 }
 
 impl Pond {
@@ -42,6 +43,7 @@ impl Pond {
                 Phase::Dead => counts.dead += 1,
                 Phase::Succeeded | Phase::Expired | Phase::Cancelled => {}
             }
+            counts.kept += 1;
             if !message.phase.is_terminal() {
                 counts.unfinished += 1;
                 counts.bytes += u64::from(message.size_bytes);
@@ -83,6 +85,7 @@ impl Pond {
                 dead: queue.dead.len() as u64,
                 unfinished: queue.unfinished,
                 bytes: queue.unfinished_bytes,
+                kept: queue.kept,
             };
             assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);
             assert_eq!(QueueNumber(u32::try_from(index).expect("numbers are u32")), queue.number);

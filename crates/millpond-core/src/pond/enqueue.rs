@@ -213,7 +213,9 @@ impl Pond {
             slot.phase_timer = Some(due_since);
             self.timers.set(due_since, Timer::Phase(seq));
         }
-        self.queue_mut(number).enter(&slot);
+        let queue = self.queue_mut(number);
+        queue.enter(&slot);
+        queue.kept += 1;
         self.slots.insert(seq, slot);
     }
 

@@ -44,9 +44,19 @@ impl Pond {
 
     /// Adds a queue without writing it down.
     pub(super) fn create(&mut self, name: Name, settings: QueueSettings) -> QueueNumber {
-        let number = QueueNumber(u32::try_from(self.queues.len()).expect("QUEUES_MAX is far below"));
+        // A number whose queue is gone without a trace is used again, or queues that come and go would pile up, in
+        // memory and in what every deletion of a segment writes again.
+        let gone = |queue: &Queue| queue.deleted && queue.kept == 0 && queue.replay.is_none();
+        let place = self.queues.iter().position(gone).unwrap_or(self.queues.len());
+        let number = QueueNumber(u32::try_from(place).expect("queues are bounded"));
         self.names.insert(name.clone(), number);
-        self.queues.push(Queue::new(number, name, settings));
+        let mut queue = Queue::new(number, name, settings);
+        queue.since = self.next;
+        if place == self.queues.len() {
+            self.queues.push(queue);
+        } else {
+            self.queues[place] = queue;
+        }
         self.bind(number);
         number
     }
@@ -80,6 +90,7 @@ impl Pond {
             settings: queue.settings.clone(),
             paused: queue.paused,
             deleted: queue.deleted,
+            since: queue.since,
         })
     }
 
@@ -110,7 +121,7 @@ impl Pond {
             self.stop_waiting(request);
             self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
         }
-        // Its number stays taken: statuses of its messages live on for their time.
+        // Its number stays taken as long as statuses of its messages live on.
         self.queue_mut(number).deleted = true;
         self.names.remove(name);
         self.bind(number);

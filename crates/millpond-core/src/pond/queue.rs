@@ -41,6 +41,10 @@ pub(super) struct Queue {
     pub(super) settings: QueueSettings,
     pub(super) declared: bool,
     pub(super) deleted: bool,
+    /// First message number that can be this queue's.
+    pub(super) since: u64,
+    /// Messages of which anything is kept, terminal ones included.
+    pub(super) kept: u64,
     pub(super) paused: bool,
     /// Its target's index, if it has one that is configured.
     pub(super) target: Option<usize>,
@@ -74,6 +78,8 @@ impl Queue {
             settings,
             declared: false,
             deleted: false,
+            since: 0,
+            kept: 0,
             paused: false,
             target: None,
             ready: ReadySet::default(),

@@ -86,6 +86,7 @@ impl Pond {
         queue.settings = record.settings;
         queue.paused = record.paused;
         queue.deleted = record.deleted;
+        queue.since = record.since;
     }
 
     /// Starts a new boot after the whole log was replayed: takes the configuration, sets every message where
@@ -118,8 +119,12 @@ impl Pond {
         }
         let slots = std::mem::take(&mut self.slots);
         for (seq, slot) in slots {
-            self.place(seq, slot, now);
+            // What is older than its queue was forgotten in the time of an earlier queue of that number.
+            if seq.0 >= self.queue_ref(slot.message.queue).since {
+                self.place(seq, slot, now);
+            }
         }
+        self.restore_holds(now);
         self.serve_all(now);
     }
 
@@ -184,7 +189,40 @@ impl Pond {
             slot.occupies = Some(target);
         }
         queue.enter(&slot);
+        queue.kept += 1;
         self.slots.insert(seq, slot);
+    }
+
+    /// Calls that timed out, or were never reported, may still be worked on: they keep their places for the rest
+    /// of the hold, as far as the cap, after the calls under way, has them.
+    fn restore_holds(&mut self, now: Now) {
+        let held: Vec<(usize, Mono)> =
+            self.slots.values().flat_map(|slot| self.held_for(&slot.message, now)).collect();
+        for (target, until) in held {
+            if self.targets[target].has_room() {
+                self.targets[target].occupied += 1;
+                self.hold(target, until.since(now.mono), now);
+            }
+        }
+    }
+
+    /// Until when ended calls with a message still occupy its queue's target.
+    fn held_for(&self, message: &Message, now: Now) -> impl Iterator<Item = (usize, Mono)> {
+        let target = self.queue_ref(message.queue).target;
+        target.into_iter().flat_map(move |target| {
+            let hold = self.targets[target].settings.hold();
+            let occupying = message.history.iter().filter(|attempt| match attempt.outcome {
+                AttemptOutcome::TimedOut => true,
+                // Whether a worker or a call had it is known of the latest hand-out only.
+                AttemptOutcome::LeaseExpired => message.hand_out.is_some_and(|hand_out| {
+                    hand_out.holder == Holder::Push && attempt.delivery == message.delivery()
+                }),
+                _ => false,
+            });
+            occupying
+                .map(move |attempt| (target, resume(now, attempt.ended(), attempt.ended().plus(hold))))
+                .filter(move |(_, until)| *until > now.mono)
+        })
     }
 }
 

@@ -245,14 +245,32 @@ impl Pond {
     }
 }
 
-/// `content` with at most `max_bytes` of body.
+/// `content` with at most `max_bytes` of body, and the mark of it if anything was cut.
 fn bounded(content: SharedContent, max_bytes: usize) -> SharedContent {
     if content.body.len() <= max_bytes {
         return content;
     }
-    Arc::new(Content {
-        content_type: content.content_type.clone(),
-        headers: content.headers.clone(),
-        body: content.body.slice(..max_bytes),
-    })
+    let mut headers = content.headers.clone();
+    if !headers.iter().any(|(name, _)| name == Content::TRUNCATED) {
+        headers.push((Content::TRUNCATED.to_owned(), "true".to_owned()));
+    }
+    let content_type = content.content_type.clone();
+    Arc::new(Content { content_type, headers, body: content.body.slice(..max_bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounded;
+    use crate::message::Content;
+    use bytes::Bytes;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_cut_result_says_so_once_and_a_whole_one_does_not() {
+        let whole = Arc::new(Content { body: Bytes::from_static(b"abcd"), ..Content::default() });
+        assert_eq!(bounded(Arc::clone(&whole), 4), whole);
+        let cut = bounded(bounded(whole, 3), 2);
+        assert_eq!(cut.body, "ab");
+        assert_eq!(cut.headers, [(Content::TRUNCATED.to_owned(), "true".to_owned())]);
+    }
 }

@@ -275,9 +275,17 @@ impl Pond {
 
     /// Keeps nothing of a message any more.
     pub(super) fn forget(&mut self, seq: Seq, now: Now) {
+        // Its end may not be durable yet: those who wait for it hear of it then, and not in vain.
+        let watchers = self.slots.get_mut(&seq).map(|slot| std::mem::take(&mut slot.watchers));
+        for request in watchers.unwrap_or_default() {
+            if self.stop_waiting(request).is_some() {
+                self.reply_status(request, seq, now);
+            }
+        }
         let Some(slot) = self.slots.remove(&seq) else { return };
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(&slot);
+        queue.kept -= 1;
         if let Some(at) = slot.phase_timer {
             self.timers.clear(at, Timer::Phase(seq));
         }

@@ -9,6 +9,7 @@
 
 mod bounds;
 mod dead_letters;
+mod edges;
 mod forecast;
 mod leases;
 mod life;

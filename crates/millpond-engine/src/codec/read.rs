@@ -110,6 +110,7 @@ fn queue(input: &mut &[u8]) -> Decoded<QueueRecord> {
             .map_err(|_| DecodeError::Damaged("queue's settings"))?,
         paused: flag(input)?,
         deleted: flag(input)?,
+        since: input.try_get_u64_le()?,
     })
 }
 

@@ -77,6 +77,7 @@ fn queue(record: &QueueRecord, out: &mut Vec<u8>) {
     text(out, &settings);
     out.push(u8::from(record.paused));
     out.push(u8::from(record.deleted));
+    long(out, record.since);
 }
 
 fn message(message: &Message, out: &mut Vec<u8>) {

@@ -135,3 +135,26 @@ async fn the_log_stays_short_while_messages_come_and_go_and_one_stays() {
     assert_eq!(handle.settle(vec![complete(receipt, b"late")]).await.unwrap(), vec![Ok(())]);
     engine.stop();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_cannot_be_read_does_not_stay_in_front_of_its_queue_for_ever() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, handle) = open(directory.path());
+    let sent = vec![message(b"a needle in the haystack"), message(b"hay")];
+    let damaged = handle.enqueue(queue(), sent).await.unwrap()[0].clone().unwrap().seq;
+    engine.stop();
+    let (engine, handle) = open(directory.path());
+    let segment = directory.path().join("00000001.log");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"needle").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+
+    let deliveries = handle.lease(wish(2)).await.unwrap();
+    assert_eq!(deliveries.len(), 1);
+    assert_eq!(deliveries[0].content.body, "hay");
+    let status = handle.status(damaged, None).await.unwrap();
+    assert_eq!((status.message.phase, status.message.attempts), (Phase::Backoff, 1));
+    assert_eq!(status.message.last_failure().unwrap().0.kind, "unreadable");
+    engine.stop();
+}

@@ -1,8 +1,8 @@
 //! Bytes that were written change or vanish: before the last position known to be synced that is corruption,
 //! after it a torn tail.
 
-use crate::support::{Driver, History, Recovered, SEGMENT_BYTES, body, check_index, recover};
-use millpond_journal::{FORMAT_VERSION, OpenError, Place, SECTOR_BYTES, simulated::SimulatedDisk};
+use crate::support::{Driver, History, OPTIONS, Recovered, SEGMENT_BYTES, body, check_index, recover};
+use millpond_journal::{FORMAT_VERSION, OpenError, Options, Place, SECTOR_BYTES, simulated::SimulatedDisk};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -153,28 +153,59 @@ fn a_tail_cut_at_any_byte_keeps_every_whole_group_in_front() {
     let end = driver.writer.end().offset as usize;
     let disk = disk.crash_with(|_| true);
     for length in 0..=end {
-        for truncate in [false, true] {
-            let torn = disk.crash_with(|_| true);
-            if truncate {
-                torn.truncate(&name(1), length);
-            } else {
-                torn.zero(&name(1), length..SEGMENT_BYTES as usize);
-            }
-            let recovered = recover(&torn).unwrap();
-            driver.history.check(&recovered.records);
-            let cut = Place { segment: 1, offset: u32::try_from(length).unwrap() };
-            let whole = driver.ends.iter().filter(|&&end| end <= cut).count();
-            // The padding behind a frame's last record is zero anyway, so a cut there may harm nothing.
-            let found =
-                driver.history.boundaries.iter().position(|&at| at == recovered.records.len()).unwrap();
-            assert!(found == whole || (!truncate && found == whole + 1), "cut at {length}: {found} groups");
-            let mut writer = recovered.writer;
-            writer.push(None, false, |buffer| buffer.extend_from_slice(&body(9, 2000)));
-            writer.commit(true).unwrap();
-            let again = recover(&torn.crash_with(|_| false)).unwrap();
-            assert_eq!(again.records.len(), recovered.records.len() + 1);
-        }
+        let torn = disk.crash_with(|_| true);
+        torn.zero(&name(1), length..SEGMENT_BYTES as usize);
+        let recovered = recover(&torn).unwrap();
+        driver.history.check(&recovered.records);
+        let cut = Place { segment: 1, offset: u32::try_from(length).unwrap() };
+        let whole = driver.ends.iter().filter(|&&end| end <= cut).count();
+        // The padding behind a frame's last record is zero anyway, so a cut there may harm nothing.
+        let found = driver.history.boundaries.iter().position(|&at| at == recovered.records.len()).unwrap();
+        assert!(found == whole || found == whole + 1, "cut at {length}: {found} groups");
+        let mut writer = recovered.writer;
+        writer.push(None, false, |buffer| buffer.extend_from_slice(&body(9, 2000)));
+        writer.commit(true).unwrap();
+        let again = recover(&torn.crash_with(|_| false)).unwrap();
+        assert_eq!(again.records.len(), recovered.records.len() + 1);
     }
+}
+
+#[test]
+fn a_segment_that_is_shorter_than_it_was_made_is_refused_and_nothing_is_changed() {
+    let options = Options { segment_bytes: 32 * 1024, was_used: false };
+    let open = |disk: &SimulatedDisk| {
+        let storage = std::sync::Arc::new(disk.clone());
+        millpond_journal::open(storage, options, [7; 32], &mut |_| std::ops::ControlFlow::Continue(()))
+    };
+    let disk = SimulatedDisk::new();
+    let mut writer = open(&disk).unwrap().writer;
+    writer.push(None, false, |buffer| buffer.extend_from_slice(&body(1, 300)));
+    writer.commit(true).unwrap();
+    for length in [0, 10, 512, 4096, 5000, 8192, 28 * 1024, 32 * 1024 - 1] {
+        let short = disk.crash_with(|_| true);
+        short.truncate(&name(1), length);
+        let refused = open(&short);
+        assert!(matches!(refused, Err(OpenError::Corrupt { .. })), "cut to {length} bytes");
+        assert_eq!(short.bytes(&name(1)).len(), length);
+    }
+    assert!(open(&disk.crash_with(|_| true)).is_ok());
+}
+
+#[test]
+fn a_log_without_a_frame_is_new_unless_the_directory_was_used() {
+    let disk = SimulatedDisk::new();
+    let mut driver = Driver::start(&disk).unwrap();
+    driver.enqueue(&body(1, 300));
+    driver.commit(true).unwrap();
+    let disk = disk.crash_with(|_| true);
+    disk.zero(&name(1), 0..SEGMENT_BYTES as usize);
+    let open = |was_used| {
+        let storage = std::sync::Arc::new(disk.crash_with(|_| true));
+        let options = Options { was_used, ..OPTIONS };
+        millpond_journal::open(storage, options, [0; 32], &mut |_| std::ops::ControlFlow::Continue(()))
+    };
+    assert!(matches!(open(true), Err(OpenError::Corrupt { place: Place { segment: 1, offset: 0 } })));
+    assert!(open(false).is_ok(), "an interrupted first start leaves this behind");
 }
 
 #[test]

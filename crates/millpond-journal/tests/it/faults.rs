@@ -315,7 +315,8 @@ fn a_caller_that_refuses_a_record_is_told_where_it_is() {
 fn impossible_segment_sizes_are_refused() {
     for segment_bytes in [0, 4096, 8191, 10_000, 2 * 1024 * 1024 * 1024] {
         let disk = Arc::new(SimulatedDisk::new());
-        let result = open(disk, Options { segment_bytes }, SALT, &mut |_| ControlFlow::Continue(()));
+        let result =
+            open(disk, Options { segment_bytes, was_used: false }, SALT, &mut |_| ControlFlow::Continue(()));
         assert!(matches!(result, Err(OpenError::SegmentBytes { .. })), "{segment_bytes}");
     }
 }
@@ -327,7 +328,7 @@ fn the_segment_size_may_change_between_runs() {
     driver.prepare_next().unwrap();
     driver.enqueue(b"small segments");
     driver.commit(true).unwrap();
-    let options = Options { segment_bytes: 32 * 1024 };
+    let options = Options { segment_bytes: 32 * 1024, was_used: false };
     let mut replayed = 0;
     let mut count = |_: millpond_journal::Replayed<'_>| {
         replayed += 1;

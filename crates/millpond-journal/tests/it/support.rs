@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
 pub(crate) const SALT: [u8; 32] = *b"0123456789abcdefghijklmnopqrstuv";
 pub(crate) const SEGMENT_BYTES: u32 = 8 * 1024;
-pub(crate) const OPTIONS: Options = Options { segment_bytes: SEGMENT_BYTES };
+pub(crate) const OPTIONS: Options = Options { segment_bytes: SEGMENT_BYTES, was_used: false };
 
 /// A record as it was pushed or replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,6 +237,8 @@ impl Driver {
                 assert!(self.live.keys().all(|&key| self.index.get(key).unwrap().segment != segment));
                 self.history.deleting = segment;
                 self.writer.delete(segment).map_err(|_| Stopped)?;
+                // Its note may have been the first frame of another segment.
+                self.index.wrote(self.writer.end().segment);
                 self.history.deleted = segment;
                 self.history.durable = self.history.records.len();
             }

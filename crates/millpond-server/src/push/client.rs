@@ -5,7 +5,7 @@
 //! because the connection taken from it had been closed.
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
@@ -115,42 +115,4 @@ fn words(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     text
-}
-
-/// Whether a configured header would disturb the connection or what Millpond says itself.
-pub(crate) fn is_reserved(name: &HeaderName) -> bool {
-    const RESERVED: [&str; 14] = [
-        "connection",
-        "content-length",
-        "content-type",
-        "expect",
-        "idempotency-key",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "te",
-        "traceparent",
-        "tracestate",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ];
-    RESERVED.contains(&name.as_str()) || name.as_str().starts_with("millpond-")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_reserved;
-    use http::HeaderName;
-
-    #[test]
-    fn configured_headers_can_neither_break_the_connection_nor_lie_about_the_message() {
-        for name in ["connection", "transfer-encoding", "millpond-attempt", "idempotency-key", "content-type"]
-        {
-            assert!(is_reserved(&HeaderName::from_static(name)), "{name}");
-        }
-        for name in ["authorization", "x-request-id", "user-agent", "host"] {
-            assert!(!is_reserved(&HeaderName::from_static(name)), "{name}");
-        }
-    }
 }

@@ -22,8 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Kept with a result of which only the beginning is kept; the status says the same to whoever fetches it.
-const TRUNCATED: (&str, &str) = ("millpond-result-truncated", "true");
 const USER_AGENT: &str = concat!("millpond/", env!("CARGO_PKG_VERSION"));
 
 /// A target, ready to be called.
@@ -193,7 +191,7 @@ fn result(answered: Answered) -> Option<Arc<Content>> {
     }
     let content_type = answered.headers.get(header::CONTENT_TYPE).and_then(|text| text.to_str().ok());
     let headers =
-        if answered.is_cut { vec![(TRUNCATED.0.to_owned(), TRUNCATED.1.to_owned())] } else { Vec::new() };
+        if answered.is_cut { vec![(Content::TRUNCATED.to_owned(), "true".to_owned())] } else { Vec::new() };
     Some(Arc::new(Content {
         content_type: content_type.unwrap_or("application/octet-stream").to_owned(),
         headers,

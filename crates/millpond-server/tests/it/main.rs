@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod backend;
+mod careless;
 mod harness;
 mod input;
 mod life;

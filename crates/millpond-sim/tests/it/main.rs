@@ -4,3 +4,4 @@
 mod crash;
 mod full_disk;
 mod session;
+mod unreadable;

@@ -62,6 +62,7 @@ impl Model {
             hold: None,
             due_since: now.mono.plus(delay),
             lost: None,
+            given_up: Vec::new(),
             open_backoff: None,
             key,
             accepted: now.wall,
@@ -331,9 +332,8 @@ impl Model {
     fn run_out(&mut self, seq: u64, now: Now) {
         let message = &self.messages[&seq];
         let hold = message.hold.expect("leased");
-        if let Some(target) = self.queues[message.queue].target.filter(|_| hold.pushed && !hold.restored) {
-            let until = now.mono.plus(self.targets[target].settings.hold());
-            self.targets[target].held_until.push(until);
+        if hold.pushed && !hold.restored {
+            self.give_up_call(hold.receipt, false, now);
         }
         let ending = if hold.restored { Ending::Interrupted } else { Ending::RanOut };
         self.settle(hold.receipt, ending, None, false, now);
@@ -362,5 +362,6 @@ impl Model {
             target.starts.clear();
             target.paused_until = Mono(i64::MIN);
         }
+        self.restore_holds(now);
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn confirm(question: &str, agreed: bool) -> Result<(), Failure> {
     }
     let (stdin, mut stderr) = (std::io::stdin(), std::io::stderr());
     if !stdin.is_terminal() || !stderr.is_terminal() {
-        let text = format!("nobody is there to answer: {question}");
+        let text = format!("this needs a yes, and there is no terminal to ask on: {question}");
         return Err(Failure::usage(text, "add --yes if that is what you want"));
     }
     write!(stderr, "{question} [y/N] ")?;

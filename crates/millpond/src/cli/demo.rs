@@ -27,7 +27,12 @@ pub(crate) struct Demo {
     #[arg(long, default_value = "leveling", value_parser = ["leveling", "enrollment"])]
     scenario: String,
     /// Divides the ten minutes of the spike of enrollment; 60 makes it 10 s
-    #[arg(long, default_value_t = Scenario::SPEED_DEFAULT, value_name = "N")]
+    #[arg(
+        long,
+        default_value_t = Scenario::SPEED_DEFAULT,
+        value_parser = clap::value_parser!(u32).range(1..=600),
+        value_name = "N"
+    )]
     speed: u32,
     /// Print one JSON document: scenario, direct, queued
     #[arg(long)]

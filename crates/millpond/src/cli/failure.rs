@@ -3,9 +3,10 @@
 //! Owns the exit codes and the form of an error on the terminal: what, then what to do. Must never write to
 //! standard output.
 
+use super::render::wrapped;
 use millpond_api::client::ClientError;
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 /// Something went wrong.
@@ -74,7 +75,9 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         let text = self.to_string();
         if !text.is_empty() {
-            tell(&text);
+            // Between words where people read; whole lines where a program does.
+            let text = if io::stderr().is_terminal() { wrapped(&text) } else { text };
+            tell(text.trim_end());
         }
         ExitCode::from(self.code())
     }

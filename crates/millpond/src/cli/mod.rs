@@ -14,7 +14,7 @@ mod failure;
 mod messages;
 mod plan;
 mod queues;
-mod render;
+pub(crate) mod render;
 mod send;
 mod serve;
 mod simulate;

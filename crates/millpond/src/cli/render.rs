@@ -103,17 +103,22 @@ pub(crate) fn text(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines of `text`, broken between words where they are longer than 80 columns; each ends in a newline.
+/// The lines of `text`, broken between words where they are longer than 80 columns; what a line is broken into is
+/// indented as it is. Each ends in a newline.
 pub(crate) fn wrapped(text: &str) -> String {
     let mut broken = String::new();
     for line in text.lines() {
-        let mut column = 0;
-        for word in line.split(' ') {
+        let words = line.trim_start_matches(' ');
+        let indent = &line[..line.len() - words.len()];
+        broken.push_str(indent);
+        let mut column = indent.len();
+        for (index, word) in words.split(' ').enumerate() {
             let length = word.chars().count();
-            if column > 0 && column + 1 + length > usize::from(COLUMNS) {
+            if index > 0 && column + 1 + length > usize::from(COLUMNS) {
                 broken.push('\n');
-                column = 0;
-            } else if column > 0 {
+                broken.push_str(indent);
+                column = indent.len();
+            } else if index > 0 {
                 broken.push(' ');
                 column += 1;
             }
@@ -253,6 +258,9 @@ mod tests {
         let lengths: Vec<usize> = text.lines().map(str::len).collect();
         assert_eq!(lengths, [5, 79, 19], "{text}");
         assert!(text.ends_with("four\n"), "{text}");
+        let indented = wrapped(&format!("  {}", "four ".repeat(17).trim_end()));
+        assert!(indented.lines().all(|line| line.starts_with("  four")), "{indented}");
+        assert_eq!(indented.lines().map(str::len).collect::<Vec<_>>(), [76, 11], "{indented}");
     }
 
     #[test]

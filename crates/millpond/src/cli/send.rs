@@ -49,7 +49,7 @@ pub(crate) struct Send {
     /// Read the body from a file; - is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Send every line as a message of its own; empty lines are skipped
+    /// Send every line as a message of its own; blank lines are skipped
     #[arg(long, conflicts_with_all = ["count", "wait"])]
     lines: bool,
     /// Send the body so many times

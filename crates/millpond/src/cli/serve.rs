@@ -7,6 +7,7 @@ use super::failure::{Failure, tell};
 use clap::{Args, ValueEnum};
 use millpond_config::{Configuration, Loaded, parse_listen};
 use millpond_core::name::Name;
+use millpond_engine::engine::OpenError;
 use millpond_server::{ServeError, ServerOptions};
 use serde_json::json;
 use std::io::{self, IsTerminal as _, Write};
@@ -73,12 +74,16 @@ impl Serve {
         configuration.listen = self.listen.unwrap_or(configuration.listen);
         configuration.data = self.data.clone().unwrap_or(configuration.data);
         start_log(self.log_format)?;
-        for warning in &warnings {
+        // Whether others can reach the server is judged below, by the address that counts in the end.
+        for warning in warnings.iter().filter(|warning| warning.key != "listen") {
             tell(&format!("{warning}\n"));
         }
         millpond_config::check_exposure(configuration.listen, self.insecure)
             .map_err(|error| Failure::usage("the server would be open to everybody", error.to_string()))?;
         let listen = configuration.listen;
+        if millpond_config::check_exposure(listen, false).is_err() {
+            tracing::warn!(%listen, "open to whoever can reach this address: nobody is asked who they are (--insecure)");
+        }
         let listener = TcpListener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
         let started = Started { address: listener.local_addr()?, configuration: configuration.clone(), path };
         let options = ServerOptions { configuration, insecure: self.insecure, ..ServerOptions::default() };
@@ -140,8 +145,9 @@ fn cannot_listen(listen: SocketAddr, error: &io::Error) -> Failure {
 }
 
 fn not_served(error: &ServeError) -> Failure {
-    let is_about_data = matches!(error, ServeError::Open(_));
-    let help = is_about_data.then(|| "another data directory can be chosen with --data".to_owned());
+    // Where the data are damaged, another directory is no way out: these errors say themselves what is.
+    let is_about_directory = matches!(error, ServeError::Open(OpenError::Storage(_)));
+    let help = is_about_directory.then(|| "another data directory can be chosen with --data".to_owned());
     Failure::Failed { text: error.to_string(), help }
 }
 

@@ -3,7 +3,6 @@
 //! Owns its arguments. Must never hold a rule of the simulation.
 
 use super::failure::Failure;
-use super::render::wrapped;
 use crate::demo::report;
 use anyhow::Context as _;
 use clap::Args;
@@ -18,8 +17,6 @@ use std::path::PathBuf;
 
 /// The whole ten minutes of `enrollment`: time costs nothing here.
 const WHOLE: u32 = 1;
-/// Columns of the chart.
-const CHART_COLUMNS: usize = 80;
 
 /// Run a spike through the engine on virtual time
 ///
@@ -64,10 +61,7 @@ impl Simulate {
             return Ok(());
         }
         let planned = plan(&scenario.plan_input()).context("the scenario cannot be planned")?;
-        writeln!(out, "{}: {}\n", scenario.name, scenario.summary)?;
-        writeln!(out, "{}\n", report::table(&scenario, &comparison, &planned))?;
-        writeln!(out, "{}\n", chart::terminal(&series, CHART_COLUMNS))?;
-        write!(out, "{}", wrapped(&report::story(&scenario, &comparison)))?;
+        write!(out, "{}", report::page(&scenario, &comparison, &planned, &series))?;
         Ok(())
     }
 

@@ -27,9 +27,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 use target::Target;
 
-/// Columns of the terminal chart when nothing is known about the terminal.
-const CHART_COLUMNS: usize = 90;
-
 /// What the command line asks for.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
@@ -66,10 +63,7 @@ pub(crate) async fn run(options: &Options, out: &mut impl Write) -> anyhow::Resu
         serde_json::to_writer_pretty(&mut *out, &comparison)?;
         writeln!(out)?;
     } else {
-        writeln!(out, "{}: {}\n", scenario.name, scenario.summary)?;
-        writeln!(out, "{}\n", report::table(&scenario, &comparison, &planned))?;
-        writeln!(out, "{}\n", chart::terminal(&series, CHART_COLUMNS))?;
-        writeln!(out, "{}", report::story(&scenario, &comparison))?;
+        write!(out, "{}", report::page(&scenario, &comparison, &planned, &series))?;
     }
     out.flush()?;
     let misses = expectation.misses(&comparison);

@@ -1,9 +1,9 @@
 //! Round trips through a real server, and the ways in which one does not start.
 
-use crate::process::{Done, Server, run};
+use crate::process::{Done, Server, millpond, run};
 use millpond_api::client::Client;
 use millpond_api::types::{LeaseRequest, LeasedMessage, Settlement, WorkerError};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -212,6 +212,25 @@ fn a_port_in_use_says_what_to_do() {
 }
 
 #[test]
+fn serving_other_machines_without_authentication_is_said_at_every_start() {
+    let (_directory, data) = data();
+    let started = |listen: &str| {
+        let arguments = ["serve", "--insecure", "--listen", listen, "--data", data.to_str().unwrap()];
+        let mut child = millpond().args(arguments).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        while !said.contains("serving") && log.read_line(&mut said).unwrap() > 0 {}
+        child.kill().unwrap();
+        child.wait().unwrap();
+        said
+    };
+    let exposed = started("0.0.0.0:0");
+    assert!(exposed.contains("WARN") && exposed.contains("--insecure"), "{exposed}");
+    let local = started("127.0.0.1:0");
+    assert!(local.contains("serving") && !local.contains("WARN"), "{local}");
+}
+
+#[test]
 fn a_data_directory_in_use_or_unusable_says_what_to_do() {
     let (directory, data) = data();
     let server = Server::start(&data, &[]);
@@ -233,5 +252,6 @@ fn a_data_directory_that_is_damaged_is_left_alone() {
     std::fs::write(&format, "damaged").unwrap();
     let done = run(&["serve", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()]).expect(1);
     assert!(done.stderr.contains("`format`") && done.stderr.contains("backup"), "{}", done.stderr);
+    assert!(!done.stderr.contains("--data"), "an empty directory is no way out: {}", done.stderr);
     assert_eq!(std::fs::read(&format).unwrap(), b"damaged");
 }

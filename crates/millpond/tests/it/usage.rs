@@ -28,6 +28,7 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
         (&["messages", "list", "jobs", "--state", "done"], "succeeded"),
         (&["dead", "replay", "jobs"], "--all"),
         (&["demo", "--scenario", "tsunami"], "leveling"),
+        (&["demo", "--speed", "0"], "1..=600"),
         (&["queues", "--url", "https://127.0.0.1"], "http://127.0.0.1:8080"),
         (&["plan", "--rate", "fast"], "500/s"),
         (&["serve", "--listen", "0.0.0.0:0"], "--insecure"),

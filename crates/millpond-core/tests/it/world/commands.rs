@@ -251,12 +251,12 @@ impl World {
         };
         if self.model.may_settle(receipt, ending) == Some(true) {
             let on_time = self.model.messages[&receipt.seq.0].phase == Phase::Leased;
-            let target = &mut self.model.targets[0];
             match &outcome {
                 CallOutcome::Failed { timed_out: true, .. } if on_time => {
-                    target.held_until.push(self.now.mono.plus(target.settings.hold()));
+                    self.model.give_up_call(receipt, true, self.now);
                 }
                 CallOutcome::Throttled { pause, .. } => {
+                    let target = &mut self.model.targets[0];
                     target.paused_until = target.paused_until.max(self.now.mono.plus(*pause));
                 }
                 _ => {}

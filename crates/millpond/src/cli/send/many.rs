@@ -181,9 +181,11 @@ impl Source {
                 if read == 0 {
                     return Ok(None);
                 }
-                let body = line.trim_ascii_end();
-                if !body.is_empty() {
-                    return Ok(Some((*number, body.to_vec())));
+                if !line.trim_ascii().is_empty() {
+                    for end in [b'\n', b'\r'] {
+                        line.pop_if(|last| *last == end);
+                    }
+                    return Ok(Some((*number, line)));
                 }
             },
         }
@@ -203,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn lines_keep_their_numbers_and_empty_ones_are_skipped() {
-        let mut source = Source::Lines { reader: Box::new(&b"a\r\n\n  b\nc"[..]), number: 0 };
+    fn lines_keep_their_numbers_and_their_spaces_and_blank_ones_are_skipped() {
+        let mut source = Source::Lines { reader: Box::new(&b"a\r\n\n  b \n \t\nc\t"[..]), number: 0 };
         let mut seen = Vec::new();
         while let Some((number, body)) = source.next().unwrap() {
             seen.push((number, String::from_utf8(body).unwrap()));
         }
-        let expected = [(1, "a"), (3, "  b"), (4, "c")].map(|(number, body)| (number, body.to_owned()));
+        let expected = [(1, "a"), (3, "  b "), (5, "c\t")].map(|(number, body)| (number, body.to_owned()));
         assert_eq!(seen, expected);
     }
 
