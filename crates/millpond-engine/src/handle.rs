@@ -163,6 +163,17 @@ impl Handle {
         answer.map_err(|_| CallError::Stopped)
     }
 
+    /// The bytes of many hand-outs, with one hop to a reader for all of them that are on disk.
+    async fn load_all(&self, stored: Vec<Stored>) -> Vec<Option<SharedContent>> {
+        if !stored.iter().any(|stored| matches!(stored, Stored::Disk(_))) {
+            return stored.iter().map(Stored::read).collect();
+        }
+        let count = stored.len();
+        let Ok(_permit) = self.shared.readers.acquire().await else { return vec![None; count] };
+        let read = move || stored.iter().map(Stored::read).collect();
+        tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![None; count])
+    }
+
     async fn load(&self, stored: &Stored) -> Option<SharedContent> {
         match stored {
             Stored::Memory(content) => Some(Arc::clone(content)),
@@ -201,8 +212,7 @@ impl Handle {
         let Reply::Leased(result) = answer.reply else { unexpected(&answer.reply) };
         let mut pending = TakeBackOnDrop { handle: self, leased: result?.into_iter().collect() };
         let mut deliveries = Vec::with_capacity(pending.leased.len());
-        for stored in &answer.contents {
-            let content = self.load(stored).await;
+        for content in self.load_all(answer.contents).await {
             let leased = pending.leased.pop_front().expect("one content per hand-out");
             match content {
                 Some(content) => deliveries.push(Delivery { leased, content }),
