@@ -4,9 +4,10 @@
 //! thread.
 
 use crate::codec::decode_content;
+use bytes::Bytes;
 use millpond_core::identity::Seq;
 use millpond_core::message::SharedContent;
-use millpond_journal::{Handle, Position};
+use millpond_journal::{Handle, Position, ReadError};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -69,7 +70,19 @@ impl DiskContent {
     }
 
     fn read(&self) -> Result<Option<SharedContent>, Unreadable> {
-        let bytes = self.handle.read().map_err(|error| {
+        Self::decoded(self.handle.read())
+    }
+
+    /// The bytes, if reading them need not wait for the disk.
+    pub(crate) fn read_cached(&self) -> Option<Stored> {
+        Some(match Self::decoded(self.handle.read_cached()?) {
+            Ok(content) => content.map_or(Stored::Nothing, Stored::Memory),
+            Err(Unreadable) => Stored::Unreadable,
+        })
+    }
+
+    fn decoded(read: Result<Bytes, ReadError>) -> Result<Option<SharedContent>, Unreadable> {
+        let bytes = read.map_err(|error| {
             tracing::error!(%error, "a message's bytes cannot be read");
             Unreadable
         })?;

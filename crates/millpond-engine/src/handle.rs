@@ -17,6 +17,7 @@ use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_core::stats::TargetStats;
 use millpond_core::time::Wall;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +68,8 @@ pub struct Call {
 /// The calls to make, in the order in which the engine decided them.
 #[derive(Debug)]
 pub struct Calls {
+    /// Decided and read, but not asked for yet.
+    ready: VecDeque<Call>,
     receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored)>,
     handle: Handle,
 }
@@ -76,18 +79,30 @@ impl Calls {
         receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored)>,
         handle: Handle,
     ) -> Self {
-        Self { receiver, handle }
+        Self { ready: VecDeque::new(), receiver, handle }
     }
 
     /// The next call; `None` once the engine has stopped. A message whose bytes cannot be read counts as a failed
-    /// call.
+    /// call. Wait for the future's end: calls that it was reading when dropped are lost until their leases end.
     pub async fn next(&mut self) -> Option<Call> {
         loop {
-            let (target, leased, stored) = self.receiver.recv().await?;
-            if let Some(content) = self.handle.load(&stored).await {
-                return Some(Call { target, delivery: Delivery { leased, content } });
+            if let Some(call) = self.ready.pop_front() {
+                return Some(call);
             }
-            self.handle.call_ended(leased.receipt, unreadable());
+            let mut decided = Vec::new();
+            if self.receiver.recv_many(&mut decided, READ_TOGETHER).await == 0 {
+                return None;
+            }
+            let (leased, stored): (Vec<_>, Vec<_>) =
+                decided.into_iter().map(|(target, leased, stored)| ((target, leased), stored)).unzip();
+            for ((target, leased), content) in leased.into_iter().zip(self.handle.load_all(stored).await) {
+                match content {
+                    Some(content) => {
+                        self.ready.push_back(Call { target, delivery: Delivery { leased, content } });
+                    }
+                    None => self.handle.call_ended(leased.receipt, unreadable()),
+                }
+            }
         }
     }
 }
@@ -109,6 +124,8 @@ struct Shared {
     readers: Semaphore,
 }
 
+/// Messages whose bytes are read together for their calls.
+const READ_TOGETHER: usize = 64;
 /// Reads from disk under way at once.
 const READERS: usize = 8;
 
@@ -163,10 +180,15 @@ impl Handle {
         answer.map_err(|_| CallError::Stopped)
     }
 
-    /// The bytes of many hand-outs, with one hop to a reader for all of them that are on disk.
+    /// The bytes of many hand-outs: at once if none of them has to wait for the disk, else with one hop to a reader
+    /// for all.
     async fn load_all(&self, stored: Vec<Stored>) -> Vec<Option<SharedContent>> {
-        if !stored.iter().any(|stored| matches!(stored, Stored::Disk(_))) {
-            return stored.iter().map(Stored::read).collect();
+        let cached = |stored: &Stored| match stored {
+            Stored::Disk(disk) => disk.read_cached(),
+            other => Some(other.clone()),
+        };
+        if let Some(all) = stored.iter().map(cached).collect::<Option<Vec<Stored>>>() {
+            return all.iter().map(Stored::read).collect();
         }
         let count = stored.len();
         let Ok(_permit) = self.shared.readers.acquire().await else { return vec![None; count] };
@@ -382,7 +404,7 @@ impl Handle {
 /// Gives back, on drop, the hand-outs whose bytes were still being read when the asker left.
 struct TakeBackOnDrop<'handle> {
     handle: &'handle Handle,
-    leased: std::collections::VecDeque<Leased>,
+    leased: VecDeque<Leased>,
 }
 
 impl Drop for TakeBackOnDrop<'_> {

@@ -175,11 +175,29 @@ impl Handle {
     /// Reads the payload and checks its checksum.
     pub fn read(&self) -> Result<Bytes, ReadError> {
         let position = self.position;
-        let header_bytes = RECORD_HEADER_BYTES as usize;
-        let mut record = vec![0; header_bytes + position.length as usize];
+        let mut record = self.room();
         self.file
             .read_at(u64::from(position.offset), &mut record)
             .map_err(|source| ReadError::Io { position, source })?;
+        self.checked(record)
+    }
+
+    /// The same, if it need not wait for the disk.
+    pub fn read_cached(&self) -> Option<Result<Bytes, ReadError>> {
+        let mut record = self.room();
+        match self.file.read_cached_at(u64::from(self.position.offset), &mut record) {
+            Ok(true) => Some(self.checked(record)),
+            Ok(false) | Err(_) => None,
+        }
+    }
+
+    fn room(&self) -> Vec<u8> {
+        vec![0; RECORD_HEADER_BYTES as usize + self.position.length as usize]
+    }
+
+    fn checked(&self, record: Vec<u8>) -> Result<Bytes, ReadError> {
+        let position = self.position;
+        let header_bytes = RECORD_HEADER_BYTES as usize;
         if !is_intact_record(&self.secrets, &record) {
             return Err(ReadError::Damaged { position });
         }

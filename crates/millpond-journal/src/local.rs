@@ -193,6 +193,14 @@ impl StorageFile for LocalFile {
         self.file.read_exact_at(buffer, offset)
     }
 
+    #[cfg(target_os = "linux")]
+    fn read_cached_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<bool> {
+        let mut slices = [io::IoSliceMut::new(buffer)];
+        let read = rustix::io::preadv2(&self.file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT);
+        // A short read, or a file system without the flag: whoever asks reads again, and waits.
+        Ok(read.is_ok_and(|read| read == buffer.len()))
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }

@@ -54,6 +54,12 @@ pub trait StorageFile: Send + Sync {
     /// Fills `buffer` from `offset`; an error if the file ends before.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
+    /// Like [`read_at`](Self::read_at), but only if it need not wait for the disk; `false` if it would, or if that
+    /// is not known.
+    fn read_cached_at(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
 }

@@ -89,6 +89,8 @@ pub(crate) async fn enqueue(
             return Err(refusal);
         }
     };
+    let prefer = Prefer::read(&parts.headers);
+    drop(parts);
     let body = shared.bodies.read(body, shared.max_body_bytes).await?;
     let delay = wish.delay;
     let message = wish.message(&shared, &queue, body);
@@ -102,7 +104,7 @@ pub(crate) async fn enqueue(
             // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
             let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
             let result_in = held_back.saturating_add(accepted.result_in);
-            Ok(accepted_answer(&shared, &queue, &accepted, result_in, Prefer::read(&parts.headers)))
+            Ok(accepted_answer(&shared, &queue, &accepted, result_in, prefer))
         }
         Err(error) => Err(Refusal(Box::new(error.problem(queue.as_str())))),
     }

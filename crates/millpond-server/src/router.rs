@@ -60,7 +60,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Refusal {
 
 /// Answers one request, whatever happens.
 pub(crate) async fn answer(shared: &Shared, router: &mut Router, request: Request<Incoming>) -> Response {
-    let uri = request.uri().clone();
+    let path: Box<str> = request.uri().path().into();
     let mut response = match shared.guard.check(&request) {
         Ok(()) => {
             let response = unless_panics(router.call(request));
@@ -72,7 +72,7 @@ pub(crate) async fn answer(shared: &Shared, router: &mut Router, request: Reques
         Err(refusal) => refusal.into_response(),
     };
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
-        complete(&mut response, refusal, uri.path());
+        complete(&mut response, refusal, &path);
     }
     response
 }

@@ -102,3 +102,16 @@ fn the_default_options_work() {
     assert!(opened.report.created);
     assert!(opened.writer.remaining_bytes() > 63 * 1024 * 1024);
 }
+
+#[test]
+fn what_is_read_without_waiting_is_what_is_read_with_it() {
+    let root = tempfile::tempdir().unwrap();
+    let storage = Arc::new(LocalStorage::open(root.path()).unwrap());
+    let mut opened = open(storage, Options::default(), SALT, &mut |_| ControlFlow::Continue(())).unwrap();
+    opened.writer.push(Some(1), true, |buffer| buffer.extend_from_slice(b"hello"));
+    let position = opened.writer.commit(true).unwrap().placed[0];
+    let handle = opened.files.handle(position).unwrap();
+    assert_eq!(handle.read().unwrap(), "hello");
+    // Whether it is at hand is the operating system's affair; if it is, it must be the same.
+    assert!(handle.read_cached().is_none_or(|read| read.unwrap() == "hello"));
+}
