@@ -9,7 +9,7 @@ use crate::name::Name;
 use crate::record::Record;
 use crate::settings::{QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
-use crate::time::Wall;
+use crate::time::{Spoken, Wall};
 use std::time::Duration;
 
 /// Ties a reply to the command that asked for it. Given by the engine; never used twice.
@@ -384,7 +384,7 @@ pub enum EnqueueError {
         retry_after: Duration,
     },
     /// It would probably start later than the queue promises.
-    #[error("it would wait about {}s, longer than the {}s that this queue promises", .predicted.as_secs(), .max.as_secs())]
+    #[error("it would wait about {}, longer than the {} that this queue promises", Spoken(*.predicted), Spoken(*.max))]
     WaitTooLong {
         /// The predicted wait.
         predicted: Duration,
@@ -409,7 +409,7 @@ pub enum EnqueueError {
     #[error("the delay is longer than 30 days")]
     DelayTooLong,
     /// The time to live is zero, or longer than the queue keeps messages.
-    #[error("the time to live must be longer than 0s and at most the queue's retention of {}s", .max.as_secs())]
+    #[error("the time to live must be longer than 0s and at most the queue's retention of {}", Spoken(*.max))]
     TtlOutOfRange {
         /// The queue's retention.
         max: Duration,

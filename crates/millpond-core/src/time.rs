@@ -64,3 +64,43 @@ impl Now {
         Wall(self.wall.0.saturating_add(mono.0.saturating_sub(self.mono.0)))
     }
 }
+
+/// A duration as people say it, with two units at most: `2.3s`, `4m 10s`, `3h`, `4d 2h`.
+#[derive(Debug, Clone, Copy)]
+pub struct Spoken(pub Duration);
+
+impl std::fmt::Display for Spoken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seconds = self.0.as_secs();
+        let (large, small) = match seconds {
+            0..100 => return write!(formatter, "{}s", (self.0.as_secs_f64() * 10.0).round() / 10.0),
+            100..6_000 => ((seconds / 60, "m"), (seconds % 60, "s")),
+            6_000..144_000 => ((seconds / 3_600, "h"), (seconds % 3_600 / 60, "m")),
+            _ => ((seconds / 86_400, "d"), (seconds % 86_400 / 3_600, "h")),
+        };
+        write!(formatter, "{}{}", large.0, large.1)?;
+        if small.0 > 0 { write!(formatter, " {}{}", small.0, small.1) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spoken;
+    use std::time::Duration;
+
+    #[test]
+    fn durations_are_said_with_two_units_at_most() {
+        for (seconds, said) in [
+            (0.04, "0s"),
+            (2.34, "2.3s"),
+            (4.0, "4s"),
+            (100.0, "1m 40s"),
+            (2_700.0, "45m"),
+            (7_380.0, "2h 3m"),
+            (345_600.0, "4d"),
+            (352_800.0, "4d 2h"),
+        ] {
+            assert_eq!(Spoken(Duration::from_secs_f64(seconds)).to_string(), said);
+        }
+    }
+}
