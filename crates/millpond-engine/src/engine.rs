@@ -83,7 +83,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Engine {
     inbox: Inbox,
-    /// Engine, log, and the log's assistants, in the order in which they end.
+    /// Engine, log, and the log's side threads, in the order in which they end.
     threads: Vec<JoinHandle<()>>,
     failed: oneshot::Receiver<String>,
     stop: Arc<AtomicBool>,

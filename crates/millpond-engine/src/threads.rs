@@ -1,7 +1,7 @@
-//! The engine thread, the log thread and their two assistants.
+//! The engine thread, the log thread and their two side threads.
 //!
 //! Owns who runs where: the engine thread owns the machine and never waits for the disk; the log thread owns the
-//! log; one assistant makes segments ahead, one reads what is copied. Must never hold a queue rule.
+//! log; one side thread makes segments ahead, one reads what is copied. Must never hold a queue rule.
 
 use crate::clock::Clock;
 use crate::content::Stored;
