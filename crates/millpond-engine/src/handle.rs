@@ -196,18 +196,6 @@ impl Handle {
         tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![None; count])
     }
 
-    async fn load(&self, stored: &Stored) -> Option<SharedContent> {
-        match stored {
-            Stored::Memory(content) => Some(Arc::clone(content)),
-            Stored::Nothing | Stored::Unreadable => None,
-            Stored::Disk(_) => {
-                let _permit = self.shared.readers.acquire().await.ok()?;
-                let stored = stored.clone();
-                tokio::task::spawn_blocking(move || stored.read()).await.ok()?
-            }
-        }
-    }
-
     /// Accepts messages, each for itself; returns once every accepted one is durable.
     pub async fn enqueue(
         &self,
@@ -299,7 +287,7 @@ impl Handle {
         let (sender, receiver) = oneshot::channel();
         self.shared.inbox.push(Event::Locate { seq, answer: sender });
         let stored = receiver.await.map_err(|_| CallError::Stopped)?;
-        Ok(self.load(&stored).await)
+        Ok(self.load_all(vec![stored]).await.pop().flatten())
     }
 
     /// Lists messages of a queue; see [`Command::List`].

@@ -6,6 +6,7 @@ use super::slot::Slot;
 use super::timers::Timer;
 use super::{Gated, Pond};
 use crate::command::{Accepted, EnqueueError, NewMessage, OpNumber, Reply, RequestId, StorageState};
+use crate::forecast::Outlook;
 use crate::identity::Seq;
 use crate::message::{IdempotencyKey, Message, Phase, QueueNumber};
 use crate::name::Name;
@@ -42,7 +43,8 @@ impl Pond {
         if matches!(error, EnqueueError::QueueFull { .. } | EnqueueError::WaitTooLong { .. }) {
             // What a bound refused was offered all the same: without it, a queue at its bound would never look
             // overloaded.
-            self.count_arrival(number, now);
+            let outlook = self.outlook(number, now);
+            self.count_arrival(number, outlook, now);
         }
         let totals = &mut self.queue_mut(number).totals;
         match error {
@@ -76,8 +78,9 @@ impl Pond {
         if self.draining {
             return Err(EnqueueError::Draining);
         }
-        self.check_bounds(number, new.content.size_bytes(), now)?;
-        Ok(self.accept(number, new, ttl, now))
+        let outlook = self.outlook(number, now);
+        self.check_bounds(number, new.content.size_bytes(), outlook, now)?;
+        Ok(self.accept(number, new, ttl, outlook, now))
     }
 
     fn find_duplicate(
@@ -120,8 +123,13 @@ impl Pond {
         Ok(ttl)
     }
 
-    fn check_bounds(&mut self, number: QueueNumber, size_bytes: u64, now: Now) -> Result<(), EnqueueError> {
-        let outlook = self.outlook(number, now);
+    fn check_bounds(
+        &mut self,
+        number: QueueNumber,
+        size_bytes: u64,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> Result<(), EnqueueError> {
         let chance = self.chance.f64();
         let per_second = outlook.map(|outlook| outlook.capacity_per_second);
         let queue = self.queue_mut(number);
@@ -149,7 +157,14 @@ impl Pond {
         Err(EnqueueError::WaitTooLong { predicted, max, retry_after })
     }
 
-    fn accept(&mut self, number: QueueNumber, new: &NewMessage, ttl: Duration, now: Now) -> Accepted {
+    fn accept(
+        &mut self,
+        number: QueueNumber,
+        new: &NewMessage,
+        ttl: Duration,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> Accepted {
         let seq = Seq(self.take_number());
         let delayed = !new.delay.is_zero();
         let phase = if delayed { Phase::Delayed } else { Phase::Ready };
@@ -178,7 +193,7 @@ impl Pond {
             history: Vec::new(),
         };
         let ahead = self.queue_ref(number).ahead_of_new();
-        let promise = self.outlook(number, now).map(|outlook| {
+        let promise = outlook.map(|outlook| {
             let wait = outlook.wait(ahead);
             crate::forecast::Promise { p50: wait.p50.max(new.delay), p90: wait.p90.max(new.delay) }
         });
@@ -188,7 +203,7 @@ impl Pond {
         let op = self.emit_about(seq, record);
         self.when_durable(op, Gated::Show(seq), now);
         self.queue_mut(number).totals.accepted += 1;
-        self.count_arrival(number, now);
+        self.count_arrival(number, outlook, now);
         Accepted {
             seq,
             phase,
@@ -219,15 +234,11 @@ impl Pond {
         self.slots.insert(seq, slot);
     }
 
-    fn count_arrival(&mut self, number: QueueNumber, now: Now) {
-        let exceeded = {
-            let queue = self.queue_mut(number);
-            queue.arrivals.count(1.0, now.mono);
-            queue.arrivals.per_second(now.mono)
-        };
-        let capacity = self.outlook(number, now).map(|outlook| outlook.capacity_per_second);
+    fn count_arrival(&mut self, number: QueueNumber, outlook: Option<Outlook>, now: Now) {
         let queue = self.queue_mut(number);
-        if capacity.is_some_and(|capacity| exceeded > capacity) {
+        queue.arrivals.count(1.0, now.mono);
+        let arrivals = queue.arrivals.per_second(now.mono);
+        if outlook.is_some_and(|outlook| arrivals > outlook.capacity_per_second) {
             queue.exceeded_since.get_or_insert(now.mono);
         } else {
             queue.exceeded_since = None;
