@@ -124,9 +124,18 @@ async fn the_log_stays_short_while_messages_come_and_go_and_one_stays() {
             .collect();
         assert!(handle.settle(settled).await.unwrap().iter().all(Result::is_ok));
     }
-    let journal = handle.journal();
-    let bound = 2 * journal.live_bytes + 4 * (64 << 10);
-    assert!(journal.disk_bytes <= bound, "{} bytes on disk, {} live", journal.disk_bytes, journal.live_bytes);
+    // Copies are read and written beside the work: once it rests, they must bring the log within its bound.
+    let within_bound = async {
+        loop {
+            let journal = handle.journal();
+            if journal.disk_bytes <= 2 * journal.live_bytes + 4 * (64 << 10) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let rested = tokio::time::timeout(Duration::from_secs(20), within_bound).await;
+    assert!(rested.is_ok(), "the log stays too long: {:?}", handle.journal());
     assert_eq!(handle.content(straggler).await.unwrap().unwrap().body, "straggler");
     engine.stop();
 
