@@ -34,7 +34,7 @@ pub(crate) fn message(body_bytes: usize) -> NewMessage {
     let mut body = vec![0; body_bytes];
     fastrand::fill(&mut body);
     let content = Content { body: Bytes::from(body), ..Content::default() };
-    NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None }
+    NewMessage { content: Arc::new(content), ..NewMessage::default() }
 }
 
 /// An engine with one queue; it stops when dropped.
@@ -225,7 +225,8 @@ async fn consume(handle: Handle, progress: Arc<Progress>, deadline: Instant) -> 
 
 /// Takes up to `max` messages and completes them; how many.
 pub(crate) async fn lease_and_settle(handle: &Handle, max: usize) -> Result<u64> {
-    let request = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::from_millis(20) };
+    let request =
+        LeaseRequest { queue: queue(), max, lease: None, wait: Duration::from_millis(20), consumer: None };
     let deliveries = handle.lease(request).await?;
     if deliveries.is_empty() {
         return Ok(0);

@@ -204,6 +204,7 @@ mod tests {
             max_deliveries: Some(0),
             backoff_min: Duration::from_secs(2),
             backoff_max: Duration::from_secs(1),
+            ..RetrySettings::default()
         };
         settings.dead_letter.max_messages = 0;
         settings.dead_letter.retention = Duration::ZERO;

@@ -234,6 +234,7 @@ fn queue(report: &mut Report<'_>, section: &Section<'_>) -> QueueSettings {
         expected_service_time: section.duration(report, "expected_service_time"),
         retry: retry(report, section),
         dead_letter: dead_letter(report, section),
+        ..QueueSettings::default()
     }
 }
 

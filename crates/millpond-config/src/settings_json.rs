@@ -69,7 +69,7 @@ impl std::error::Error for FieldErrors {}
 
 /// Writes every setting; what is not set is `null`.
 pub fn queue_settings_to_json(settings: &QueueSettings) -> Value {
-    let RetrySettings { max_attempts, max_deliveries, backoff_min, backoff_max } = &settings.retry;
+    let RetrySettings { max_attempts, max_deliveries, backoff_min, backoff_max, .. } = &settings.retry;
     json!({
         "target": settings.target.as_ref().map(Name::as_str),
         "concurrency": settings.concurrency,
@@ -168,6 +168,7 @@ fn queue(object: &mut Object<'_>) -> QueueSettings {
         expected_service_time: object.seconds("expected_service_time_seconds"),
         retry: object.object("retry", retry).unwrap_or(fresh.retry),
         dead_letter: object.object("dead_letter", dead_letter).unwrap_or(fresh.dead_letter),
+        ..QueueSettings::default()
     }
 }
 
@@ -179,6 +180,7 @@ fn retry(object: &mut Object<'_>) -> RetrySettings {
         max_deliveries: object.number("max_deliveries"),
         backoff_min: object.seconds("backoff_min_seconds").unwrap_or(fresh.backoff_min),
         backoff_max: object.seconds("backoff_max_seconds").unwrap_or(fresh.backoff_max),
+        ..fresh
     }
 }
 
@@ -189,6 +191,7 @@ fn dead_letter(object: &mut Object<'_>) -> DeadLetterSettings {
         retention: object.seconds("retention_seconds").unwrap_or(fresh.retention),
         max_messages: object.number("max_messages").unwrap_or(fresh.max_messages),
         owner: object.text("owner").map(str::to_owned),
+        ..fresh
     }
 }
 
@@ -400,11 +403,13 @@ mod tests {
                     max_deliveries: attempts.1,
                     backoff_min: times.0,
                     backoff_max: times.0 + times.2,
+                    ..RetrySettings::default()
                 },
                 dead_letter: DeadLetterSettings {
                     retention: times.1 + Duration::from_secs(1),
                     max_messages: counts.2,
                     owner,
+                    ..DeadLetterSettings::default()
                 },
                 ..QueueSettings::default()
             }

@@ -4,8 +4,8 @@
 
 use crate::forecast::Promise;
 use crate::identity::{Receipt, Seq};
-use crate::message::{Failure, IdempotencyKey, Message, Phase, SharedContent};
-use crate::name::Name;
+use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, SharedContent};
+use crate::name::{Label, Name};
 use crate::record::Record;
 use crate::settings::{QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
@@ -154,7 +154,7 @@ pub enum ReplayWhich {
 }
 
 /// A message on its way in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NewMessage {
     /// Its bytes.
     pub content: SharedContent,
@@ -164,6 +164,12 @@ pub struct NewMessage {
     pub ttl: Option<Duration>,
     /// What makes a repetition recognizable.
     pub key: Option<IdempotencyKey>,
+    /// How much it matters.
+    pub criticality: Criticality,
+    /// Whose work it is.
+    pub tenant: Option<Label>,
+    /// What it must be done in order with.
+    pub group: Option<Label>,
 }
 
 /// A worker's wish for messages.
@@ -177,6 +183,8 @@ pub struct LeaseRequest {
     pub lease: Option<Duration>,
     /// How long to wait for the first one.
     pub wait: Duration,
+    /// Who asks: what it holds in all is bounded by the queue's `prefetch`.
+    pub consumer: Option<Label>,
 }
 
 /// A worker's word on a hand-out.
@@ -270,7 +278,7 @@ pub enum Effect {
         /// The target.
         target: TargetNumber,
         /// The hand-out.
-        leased: Leased,
+        leased: Box<Leased>,
     },
     /// Nothing of this message is needed any more, neither record nor bytes.
     Forget(Seq),

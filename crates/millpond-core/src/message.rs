@@ -3,6 +3,7 @@
 //! Owns the data only. Must never decide a transition: that is the pond's.
 
 use crate::identity::Seq;
+use crate::name::Label;
 use crate::time::Wall;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -30,12 +31,14 @@ pub enum Phase {
     Expired,
     /// Withdrawn by its owner before anyone had it.
     Cancelled,
+    /// Given up for newer work, in a queue whose overflow says so.
+    Dropped,
 }
 
 impl Phase {
     /// Whether the message's life is over (a dead letter can still be replayed).
     pub fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Dead | Self::Expired | Self::Cancelled)
+        matches!(self, Self::Succeeded | Self::Dead | Self::Expired | Self::Cancelled | Self::Dropped)
     }
 
     /// The word used on the wire.
@@ -49,6 +52,7 @@ impl Phase {
             Self::Dead => "dead",
             Self::Expired => "expired",
             Self::Cancelled => "cancelled",
+            Self::Dropped => "dropped",
         }
     }
 
@@ -63,9 +67,50 @@ impl Phase {
             Self::Dead,
             Self::Expired,
             Self::Cancelled,
+            Self::Dropped,
         ]
         .into_iter()
         .find(|phase| phase.as_str() == text)
+    }
+}
+
+/// How much a message matters when not all work can be done (the classes of Google's "The Site Reliability
+/// Workbook" and of its load shedding). Ordered from the most critical to the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Criticality {
+    /// Must be done before everything else.
+    CriticalPlus,
+    /// Ordinary work; what is not labelled is this.
+    #[default]
+    Critical,
+    /// Can wait, and be refused early: may use three quarters of a queue's bounds.
+    SheddablePlus,
+    /// Expected to be refused under load: may use half of a queue's bounds.
+    Sheddable,
+}
+
+impl Criticality {
+    /// All of them, from the most critical to the least.
+    pub const ALL: [Self; 4] = [Self::CriticalPlus, Self::Critical, Self::SheddablePlus, Self::Sheddable];
+
+    /// The word used on the wire and as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CriticalPlus => "critical-plus",
+            Self::Critical => "critical",
+            Self::SheddablePlus => "sheddable-plus",
+            Self::Sheddable => "sheddable",
+        }
+    }
+
+    /// The criticality that `text` names on the wire.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|criticality| criticality.as_str() == text)
+    }
+
+    /// Its place in [`Criticality::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
     }
 }
 
@@ -260,6 +305,14 @@ pub struct Message {
     pub place: u64,
     /// What it counts against byte bounds.
     pub size_bytes: u32,
+    /// How much it matters.
+    pub criticality: Criticality,
+    /// Whose work it is; within a class, tenants take turns.
+    pub tenant: Option<Label>,
+    /// What it must be done in order with: of one group, only the first unfinished message is handed out.
+    pub group: Option<Label>,
+    /// The consumer that has it, if it said who it is.
+    pub consumer: Option<Label>,
     /// When it was first accepted.
     pub accepted: Wall,
     /// When it was first due: its age counts from here. A replay starts it anew.

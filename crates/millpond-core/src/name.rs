@@ -1,6 +1,7 @@
-//! Names of queues, targets and routes.
+//! Names of queues, targets and routes; labels of groups, tenants and consumers.
 //!
-//! Owns the one rule for them. Must never accept what a URL path or a metric label would have to escape.
+//! Owns the one rule for each. A name must never hold what a URL path or a metric label would have to escape; a
+//! label is the caller's word, and must never become either.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -66,9 +67,51 @@ impl std::borrow::Borrow<str> for Name {
     }
 }
 
+/// A caller's word for a group, a tenant or a consumer: 1 to 128 bytes of text without control characters; cheap
+/// to clone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(Arc<str>);
+
+/// The text is not a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be 1 to {} bytes of text without control characters", Label::LENGTH_MAX)]
+pub struct LabelError;
+
+impl Label {
+    /// Longest label in bytes.
+    pub const LENGTH_MAX: usize = 128;
+
+    /// Checks `text` against the rule.
+    pub fn new(text: &str) -> Result<Self, LabelError> {
+        let fits = (1..=Self::LENGTH_MAX).contains(&text.len());
+        if fits && !text.chars().any(char::is_control) { Ok(Self(Arc::from(text))) } else { Err(LabelError) }
+    }
+
+    /// The text of the label.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Name;
+    use super::{Label, Name};
+
+    #[test]
+    fn labels_are_short_texts_without_control_characters() {
+        for good in ["a", "customer 7", "größe/ä", &"x".repeat(128)] {
+            assert!(Label::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a\n", "\0", "\u{85}", &"x".repeat(129)] {
+            assert!(Label::new(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn names_follow_the_documented_pattern() {

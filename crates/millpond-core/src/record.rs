@@ -4,7 +4,7 @@
 
 use crate::identity::{Receipt, Seq};
 use crate::message::{Attempt, DeadReason, Holder, Message, QueueNumber, SharedContent};
-use crate::name::Name;
+use crate::name::{Label, Name};
 use crate::settings::QueueSettings;
 use crate::time::Wall;
 
@@ -19,7 +19,7 @@ pub enum Record {
         next: u64,
     },
     /// A queue as it stands now.
-    Queue(QueueRecord),
+    Queue(Box<QueueRecord>),
     /// A message as it stands now. This is the newest full copy: it supersedes every earlier fact about it.
     Message {
         /// Everything but the bytes.
@@ -37,6 +37,8 @@ pub enum Record {
         until: Wall,
         /// Who got it.
         holder: Holder,
+        /// The consumer that got it, if it said who it is.
+        consumer: Option<Label>,
     },
     /// A lease was extended.
     Extended {

@@ -25,6 +25,42 @@ pub enum Overflow {
     /// Refuse the new work; the caller is told when to come back.
     #[default]
     Reject,
+    /// Let the caller wait for room, up to [`QueueSettings::block_for`]; then refuse.
+    Block,
+    /// Give up the oldest waiting work that is not more critical than the new one.
+    DropOldest,
+}
+
+/// Which ready message goes out next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// First in, first out.
+    #[default]
+    Fifo,
+    /// Last in, first out: for work that is worth less the longer it has waited.
+    Lifo,
+    /// First in, first out while the oldest is younger than [`QueueSettings::fresh_within`]; then the newest first,
+    /// and the old ones worked off at a side share (adaptive LIFO, Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
+    Adaptive,
+}
+
+impl Order {
+    /// Whether messages of one group keep their order in it.
+    pub fn keeps_groups(self) -> bool {
+        matches!(self, Self::Fifo)
+    }
+}
+
+/// How the classes of criticality share the hand-outs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// By weights of 8 : 4 : 2 : 1, so that each class keeps a guaranteed share.
+    #[default]
+    Weighted,
+    /// A class goes out only while no more critical work is there.
+    Strict,
 }
 
 /// What happens to a message that was not done within its time to live.
@@ -39,7 +75,7 @@ pub enum OnExpiry {
 }
 
 /// How failed attempts are repeated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RetrySettings {
     /// Failed attempts before the message is dead-lettered; the first one counts. At least 1.
     pub max_attempts: u32,
@@ -50,6 +86,14 @@ pub struct RetrySettings {
     pub backoff_min: Duration,
     /// Ceiling of the backoff.
     pub backoff_max: Duration,
+    /// While fresh work waits, retries are at most this share of the hand-outs, plus one a second. From 0 to 1; 1 is
+    /// no bound.
+    #[serde(default = "budget_default")]
+    pub budget: f64,
+}
+
+fn budget_default() -> f64 {
+    0.2
 }
 
 impl Default for RetrySettings {
@@ -59,6 +103,7 @@ impl Default for RetrySettings {
             max_deliveries: None,
             backoff_min: Duration::from_secs(1),
             backoff_max: Duration::from_mins(5),
+            budget: budget_default(),
         }
     }
 }
@@ -86,18 +131,31 @@ pub struct DeadLetterSettings {
     pub retention: Duration,
     /// How many are kept. When full, the queue hands out nothing more until there is room.
     pub max_messages: u64,
+    /// Dead letters older than this are replayed only if that is asked for explicitly.
+    #[serde(default = "replayable_default")]
+    pub replayable_for: Duration,
     /// Who looks after them; shown with every alert.
     pub owner: Option<String>,
 }
 
+fn replayable_default() -> Duration {
+    Duration::from_hours(7 * 24)
+}
+
 impl Default for DeadLetterSettings {
     fn default() -> Self {
-        Self { retention: Duration::from_hours(14 * 24), max_messages: 100_000, owner: None }
+        Self {
+            retention: Duration::from_hours(14 * 24),
+            max_messages: 100_000,
+            replayable_for: replayable_default(),
+            owner: None,
+        }
     }
 }
 
 /// Everything an operator decides about one queue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct QueueSettings {
     /// The target its messages are pushed to; `None`: pull workers only.
     pub target: Option<Name>,
@@ -111,6 +169,21 @@ pub struct QueueSettings {
     pub max_bytes: u64,
     /// What happens to work beyond a bound.
     pub overflow: Overflow,
+    /// How long a caller waits for room where `overflow` is [`Overflow::Block`]. At most [`WAIT_MAX`].
+    pub block_for: Duration,
+    /// Which ready message goes out next.
+    pub order: Order,
+    /// In an adaptive order: how old the oldest ready message may be before the newest go first.
+    pub fresh_within: Duration,
+    /// How the classes of criticality share the hand-outs.
+    pub priority: Priority,
+    /// The most leases that one consumer holds at once; also the most messages in one hand-out to a worker.
+    pub prefetch: u32,
+    /// The most idempotency keys remembered. Beyond it those of finished messages are forgotten, oldest first; if
+    /// there are none, a message with a new key is refused as beyond a bound.
+    pub max_keys: u64,
+    /// So many messages given up in a row, without one success, pause the queue. 0: never.
+    pub dead_burst: u32,
     /// How long a lease lasts unless its holder asks for something else.
     pub lease: Duration,
     /// A message not done this long after its acceptance expires.
@@ -138,6 +211,13 @@ impl Default for QueueSettings {
             max_messages: None,
             max_bytes: 10 << 30,
             overflow: Overflow::Reject,
+            block_for: Duration::from_secs(30),
+            order: Order::Fifo,
+            fresh_within: Duration::from_secs(10),
+            priority: Priority::Weighted,
+            prefetch: 10,
+            max_keys: 1_000_000,
+            dead_burst: 20,
             lease: Duration::from_secs(30),
             retention: Duration::from_hours(4 * 24),
             on_expiry: OnExpiry::DeadLetter,
@@ -176,6 +256,22 @@ impl QueueSettings {
         require(self.max_bytes > 0, "max_bytes", "must be at least 1 byte")?;
         require(self.max_wait != Some(Duration::ZERO), "max_wait", "must be longer than 0s")?;
         require(
+            !self.block_for.is_zero() && self.block_for <= WAIT_MAX,
+            "block_for",
+            "must be longer than 0s and at most 1m",
+        )?;
+        require(
+            !self.fresh_within.is_zero() && self.fresh_within <= RETENTION_MAX,
+            "fresh_within",
+            "must be longer than 0s and at most 366d",
+        )?;
+        require(
+            (1..=1000).contains(&self.prefetch),
+            "prefetch",
+            "must lie between 1 and 1000: it is how many messages one consumer may hold at once",
+        )?;
+        require(self.max_keys > 0, "max_keys", "must be at least 1")?;
+        require(
             self.lease >= Duration::from_secs(1) && self.lease <= LEASE_TOTAL_MAX,
             "lease",
             "must lie between 1s and 12h",
@@ -212,6 +308,16 @@ impl QueueSettings {
             "retry.backoff",
             "min must not exceed max, and max must be at most 30d",
         )?;
+        require(
+            (0.0..=1.0).contains(&retry.budget),
+            "retry.budget",
+            "must lie between 0 and 1: it is the share of hand-outs that may be retries",
+        )?;
+        require(
+            !self.dead_letter.replayable_for.is_zero() && self.dead_letter.replayable_for <= RETENTION_MAX,
+            "dead_letter.replayable_for",
+            "must be longer than 0s and at most 366d",
+        )?;
         require(self.dead_letter.max_messages > 0, "dead_letter.max_messages", "must be at least 1")?;
         require(
             self.dead_letter.retention > self.retention && self.dead_letter.retention <= RETENTION_MAX,
@@ -246,6 +352,11 @@ impl TargetSettings {
             (1..=1_000_000).contains(&self.concurrency),
             "concurrency",
             "must lie between 1 and 1000000: it is the most calls the target can stand at once",
+        )?;
+        require(
+            self.rate.is_none_or(|rate| rate.events > 0 && !rate.per.is_zero()),
+            "rate",
+            "must be at least one event per time, as in 30/m",
         )?;
         require(
             self.timeout >= Duration::from_millis(1) && self.timeout <= Duration::from_hours(1),

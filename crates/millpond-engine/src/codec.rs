@@ -66,10 +66,10 @@ mod tests {
     use bytes::Bytes;
     use millpond_core::identity::{Receipt, Seq};
     use millpond_core::message::{
-        Attempt, AttemptOutcome, Content, DeadReason, Failure, HandOut, Holder, IdempotencyKey, Message,
-        Phase, QueueNumber,
+        Attempt, AttemptOutcome, Content, Criticality, DeadReason, Failure, HandOut, Holder, IdempotencyKey,
+        Message, Phase, QueueNumber,
     };
-    use millpond_core::name::Name;
+    use millpond_core::name::{Label, Name};
     use millpond_core::record::{QueueRecord, Record};
     use millpond_core::settings::QueueSettings;
     use millpond_core::time::Wall;
@@ -86,6 +86,10 @@ mod tests {
             phase: Phase::Leased,
             place: 99,
             size_bytes: 1234,
+            criticality: Criticality::SheddablePlus,
+            tenant: Some(Label::new("größe").unwrap()),
+            group: Some(Label::new("g").unwrap()),
+            consumer: Some(Label::new(&"c".repeat(Label::LENGTH_MAX)).unwrap()),
             accepted: Wall(1),
             first_due: Wall(2),
             due: Wall(3),
@@ -114,6 +118,10 @@ mod tests {
 
     fn bare_message() -> Message {
         Message {
+            criticality: Criticality::Critical,
+            tenant: None,
+            group: None,
+            consumer: None,
             hand_out: None,
             first_started: None,
             finished: None,
@@ -128,19 +136,20 @@ mod tests {
     fn records() -> Vec<Record> {
         let mut records = vec![
             Record::Boot { epoch: 3, next: 1 << 40 },
-            Record::Queue(QueueRecord {
+            Record::Queue(Box::new(QueueRecord {
                 number: QueueNumber(1),
                 name: Name::new("jobs").unwrap(),
                 settings: QueueSettings { target: Some(Name::new("t").unwrap()), ..QueueSettings::default() },
                 paused: true,
                 deleted: false,
                 since: 1 << 33,
-            }),
+            })),
             Record::Leased {
                 receipt: Receipt { seq: Seq(1), epoch: 2, delivery: 3 },
                 started: Wall(4),
                 until: Wall(5),
                 holder: Holder::Worker,
+                consumer: Some(Label::new("w").unwrap()),
             },
             Record::Extended { seq: Seq(1), until: Wall(5) },
             Record::Returned { seq: Seq(1), attempt: None, due: None },

@@ -11,7 +11,6 @@ use millpond_journal::{CommitError, Position, Prepared, Writer};
 
 /// One thing for the log to do. Order matters.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "nearly every entry is the large one")]
 pub enum Entry {
     /// Append a record.
     Append {

@@ -24,7 +24,7 @@ pub enum Output {
     /// Answer a command.
     Reply(RequestId, Answer),
     /// Call a target.
-    Dispatch(TargetNumber, Leased, Stored),
+    Dispatch(TargetNumber, Box<Leased>, Stored),
     /// Read these from the disk, then call [`Machine::copied`].
     ReadToCopy(Vec<(Seq, Stored)>),
 }

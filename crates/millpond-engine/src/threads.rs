@@ -163,7 +163,7 @@ impl EngineThread {
                     }
                     Output::Dispatch(target, leased, stored) => {
                         // Without a driver nobody calls: the lease runs out.
-                        let _ = self.calls.send((target, leased, stored));
+                        let _ = self.calls.send((target, *leased, stored));
                     }
                     Output::ReadToCopy(job) => {
                         let _ = self.reader.send(job);

@@ -71,7 +71,13 @@ impl Wish {
                 payload: keys.digest(&[&body, content_type.as_bytes(), times.as_flattened()]),
             }
         });
-        NewMessage { content: Arc::new(Content { content_type, headers, body }), delay, ttl, key }
+        NewMessage {
+            content: Arc::new(Content { content_type, headers, body }),
+            delay,
+            ttl,
+            key,
+            ..NewMessage::default()
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) fn state(phase: Phase) -> State {
         Phase::Dead => State::Dead,
         Phase::Expired => State::Expired,
         Phase::Cancelled => State::Cancelled,
+        Phase::Dropped => State::Dropped,
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) async fn lease(
         lease: wish.lease_seconds.map(lease_duration).transpose()?,
         wait: lease_wait(wish.wait_seconds)?,
         queue: queue.clone(),
+        consumer: None,
     };
     let deliveries = match shared.handle.lease(request).await {
         Err(CallError::Refused(QueueError::Draining)) => Vec::new(),

@@ -37,12 +37,11 @@ pub enum HostError {
 
 /// Something that came out of the engine.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "short-lived, and half of them are the large one")]
 pub enum Outcome {
     /// An answer.
     Reply(RequestId, Reply),
     /// A call to make.
-    Dispatch(TargetNumber, Leased, Stored),
+    Dispatch(TargetNumber, Box<Leased>, Stored),
 }
 
 /// An engine whose log takes `commit_latency` of virtual time per group.

@@ -246,7 +246,7 @@ impl<'scenario> Run<'scenario> {
             headers: Vec::new(),
             body: Bytes::from_static(b"{\"simulated\":true}"),
         };
-        let message = NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None };
+        let message = NewMessage { content: Arc::new(content), ..NewMessage::default() };
         let command = Command::Enqueue { queue: self.queue.clone(), messages: vec![message] };
         let request = self.host.ask(command, self.now)?;
         self.asked.insert(request, arrival);

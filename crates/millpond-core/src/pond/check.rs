@@ -41,7 +41,7 @@ impl Pond {
                 Phase::Leased => counts.leased += 1,
                 Phase::Backoff => counts.backoff += 1,
                 Phase::Dead => counts.dead += 1,
-                Phase::Succeeded | Phase::Expired | Phase::Cancelled => {}
+                Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
             }
             counts.kept += 1;
             if !message.phase.is_terminal() {

@@ -10,6 +10,7 @@ use crate::command::{
 };
 use crate::identity::{Receipt, Seq};
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
+use crate::name::Label;
 use crate::record::Record;
 use crate::settings::{LEASE_TOTAL_MAX, WAIT_MAX};
 use crate::time::Now;
@@ -35,7 +36,8 @@ impl Pond {
         self.start_waiting(request, WaitingFor::Messages(number), now.mono.plus(wait));
         let queue = self.queue_mut(number);
         let lease = wish.lease.unwrap_or(queue.settings.lease).min(LEASE_TOTAL_MAX);
-        queue.waiters.push_back(Waiter { request, max: wish.max.min(LEASE_BATCH_MAX), lease });
+        let consumer = wish.consumer.clone();
+        queue.waiters.push_back(Waiter { request, max: wish.max.min(LEASE_BATCH_MAX), lease, consumer });
         self.serve(number, now);
         if wait.is_zero() && self.waiting.contains_key(&request) {
             self.waited_enough(request, now);
@@ -81,7 +83,7 @@ impl Pond {
             let mut leased = Vec::new();
             while leased.len() < waiter.max {
                 let Some(seq) = self.next_of(number, now) else { break };
-                leased.push(self.hand_out(seq, Holder::Worker, waiter.lease, now));
+                leased.push(self.hand_out(seq, Holder::Worker, waiter.consumer.clone(), waiter.lease, now));
             }
             self.reply(waiter.request, Reply::Leased(Ok(leased)));
         }
@@ -98,7 +100,7 @@ impl Pond {
             self.targets[index].turn = turn + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(seq).occupies = Some(index);
-            let leased = self.hand_out(seq, Holder::Push, lease, now);
+            let leased = Box::new(self.hand_out(seq, Holder::Push, None, lease, now));
             self.effects.push(Effect::Dispatch { target: TargetNumber(index), leased });
         }
     }
@@ -121,12 +123,20 @@ impl Pond {
         })
     }
 
-    fn hand_out(&mut self, seq: Seq, holder: Holder, lease: Duration, now: Now) -> Leased {
+    fn hand_out(
+        &mut self,
+        seq: Seq,
+        holder: Holder,
+        consumer: Option<Label>,
+        lease: Duration,
+        now: Now,
+    ) -> Leased {
         let epoch = self.epoch;
         let until = now.wall.plus(lease);
         let number = self.slot(seq).message.queue;
         self.shift(seq, Phase::Leased, Some(now.mono.plus(lease)), |slot| {
             slot.started = now.mono;
+            slot.message.consumer.clone_from(&consumer);
             slot.message.deliveries += 1;
             slot.message.hand_out = Some(HandOut { epoch, started: now.wall, until, holder, settled: None });
         });
@@ -139,7 +149,7 @@ impl Pond {
         }
         let leased = Leased { receipt, queue: queue.name.clone(), message: slot.message.clone(), until };
         // Not synced: if a power loss takes it, the boot epoch keeps the two holders apart.
-        self.emit(Record::Leased { receipt, started: now.wall, until, holder }, false);
+        self.emit(Record::Leased { receipt, started: now.wall, until, holder, consumer }, false);
         leased
     }
 }

@@ -84,14 +84,14 @@ impl Pond {
 
     fn queue_record(&self, number: QueueNumber) -> Record {
         let queue = self.queue_ref(number);
-        Record::Queue(QueueRecord {
+        Record::Queue(Box::new(QueueRecord {
             number,
             name: queue.name.clone(),
             settings: queue.settings.clone(),
             paused: queue.paused,
             deleted: queue.deleted,
             since: queue.since,
-        })
+        }))
     }
 
     pub(super) fn write_queue(&mut self, number: QueueNumber, sync: bool) {

@@ -8,7 +8,7 @@ use crate::command::RequestId;
 use crate::forecast::{BusyThroughput, Meter, ReturnTimes, ServiceTime};
 use crate::identity::Seq;
 use crate::message::{Phase, QueueNumber};
-use crate::name::Name;
+use crate::name::{Label, Name};
 use crate::settings::QueueSettings;
 use crate::stats::Totals;
 use crate::time::Mono;
@@ -21,6 +21,7 @@ pub(super) struct Waiter {
     pub(super) request: RequestId,
     pub(super) max: usize,
     pub(super) lease: Duration,
+    pub(super) consumer: Option<Label>,
 }
 
 /// Dead letters on their way back to work.
@@ -124,7 +125,7 @@ impl Queue {
                 assert!(self.backoff.insert((slot.due_since, seq)), "in backoff twice: {seq:?}");
             }
             Phase::Dead => assert!(self.dead.insert(seq), "dead twice: {seq:?}"),
-            Phase::Succeeded | Phase::Expired | Phase::Cancelled => {}
+            Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
         }
         if !slot.message.phase.is_terminal() {
             self.unfinished += 1;
@@ -142,7 +143,7 @@ impl Queue {
             Phase::Leased => assert!(self.leased.remove(&(slot.due_since, seq)), "not leased: {seq:?}"),
             Phase::Backoff => assert!(self.backoff.remove(&(slot.due_since, seq)), "not in backoff: {seq:?}"),
             Phase::Dead => assert!(self.dead.remove(&seq), "not dead: {seq:?}"),
-            Phase::Succeeded | Phase::Expired | Phase::Cancelled => {}
+            Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
         }
         if !slot.message.phase.is_terminal() {
             self.unfinished -= 1;

@@ -9,6 +9,7 @@ use super::timers::Timer;
 use crate::command::{Declared, OpNumber};
 use crate::identity::{Receipt, Seq};
 use crate::message::{Attempt, AttemptOutcome, DeadReason, HandOut, Holder, Message, Phase, QueueNumber};
+use crate::name::Label;
 use crate::record::{QueueRecord, Record};
 use crate::time::{Mono, Now, Wall};
 
@@ -20,15 +21,15 @@ impl Pond {
                 self.epoch = self.epoch.max(epoch);
                 self.next = self.next.max(next);
             }
-            Record::Queue(queue) => self.restore_queue(queue),
+            Record::Queue(queue) => self.restore_queue(*queue),
             Record::Message { message, .. } => {
                 self.seen(message.seq.0);
                 self.seen(message.place);
                 self.slots.insert(message.seq, Box::new(Slot::new(*message, Mono(0))));
             }
-            Record::Leased { receipt, started, until, holder } => {
+            Record::Leased { receipt, started, until, holder, consumer } => {
                 self.seen(receipt.seq.0);
-                self.restore_lease(receipt, started, until, holder);
+                self.restore_lease(receipt, started, until, holder, consumer);
             }
             Record::Extended { seq, until } => self.amend(seq, |message| {
                 if let Some(hand_out) = &mut message.hand_out {
@@ -63,9 +64,17 @@ impl Pond {
         }
     }
 
-    fn restore_lease(&mut self, receipt: Receipt, started: Wall, until: Wall, holder: Holder) {
+    fn restore_lease(
+        &mut self,
+        receipt: Receipt,
+        started: Wall,
+        until: Wall,
+        holder: Holder,
+        consumer: Option<Label>,
+    ) {
         self.amend(receipt.seq, |message| {
             message.phase = Phase::Leased;
+            message.consumer = consumer;
             message.deliveries = receipt.delivery.saturating_sub(message.deliveries_before);
             message.first_started.get_or_insert(started);
             let epoch = receipt.epoch;
@@ -157,7 +166,7 @@ impl Pond {
                 slot.restored_lease = true;
                 Some(resume(now, hand_out.started, hand_out.until))
             }
-            Phase::Dead | Phase::Succeeded | Phase::Expired | Phase::Cancelled => {
+            Phase::Dead | Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {
                 let kept = if message.phase == Phase::Dead {
                     settings.dead_letter.retention
                 } else {

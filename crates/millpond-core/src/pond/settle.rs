@@ -55,10 +55,13 @@ impl Pond {
         if behind > 0 {
             slot.message.deliveries += behind;
             slot.started = now.mono;
-            let (epoch, holder) = (receipt.epoch, Holder::Worker);
+            let (epoch, holder, consumer) = (receipt.epoch, Holder::Worker, None);
             slot.message.hand_out =
                 Some(HandOut { epoch, started: now.wall, until: now.wall, holder, settled: None });
-            self.emit(Record::Leased { receipt, started: now.wall, until: now.wall, holder }, false);
+            self.emit(
+                Record::Leased { receipt, started: now.wall, until: now.wall, holder, consumer },
+                false,
+            );
         }
     }
 

@@ -73,7 +73,9 @@ impl Pond {
                 self.serve(number, now);
             }
             Phase::Leased => self.lease_ran_out(seq, now),
-            Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => self.forget(seq, now),
+            Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled | Phase::Dropped => {
+                self.forget(seq, now);
+            }
             Phase::Ready => unreachable!("a ready message has no phase timer"),
         }
     }
@@ -253,7 +255,12 @@ impl Pond {
             Phase::Delayed | Phase::Ready | Phase::Backoff => {
                 self.expire(seq, None, false, now);
             }
-            Phase::Leased | Phase::Succeeded | Phase::Dead | Phase::Expired | Phase::Cancelled => {}
+            Phase::Leased
+            | Phase::Succeeded
+            | Phase::Dead
+            | Phase::Expired
+            | Phase::Cancelled
+            | Phase::Dropped => {}
         }
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn name(text: &str) -> Name {
 /// A message of `size` bytes.
 pub(crate) fn message_of(size: usize) -> NewMessage {
     let content = Content { body: Bytes::from(vec![b'x'; size]), ..Content::default() };
-    NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None }
+    NewMessage { content: Arc::new(content), ..NewMessage::default() }
 }
 
 pub(crate) fn message() -> NewMessage {
@@ -177,7 +177,7 @@ impl Rig {
                     Effect::Reply { request, reply } => {
                         assert!(self.replies.insert(request, reply).is_none(), "{request:?} answered twice");
                     }
-                    Effect::Dispatch { leased, .. } => self.calls.push(leased),
+                    Effect::Dispatch { leased, .. } => self.calls.push(*leased),
                     Effect::Forget(seq) => self.forgotten.push(seq),
                 }
             }
@@ -261,7 +261,7 @@ impl Rig {
     }
 
     pub(crate) fn wish(max: usize, wait: Duration) -> LeaseRequest {
-        LeaseRequest { queue: name(QUEUE), max, lease: None, wait }
+        LeaseRequest { queue: name(QUEUE), max, lease: None, wait, consumer: None }
     }
 
     pub(crate) fn lease(&mut self, max: usize) -> Vec<Leased> {

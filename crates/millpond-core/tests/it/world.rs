@@ -84,9 +84,18 @@ fn names() -> [Name; 3] {
 }
 
 fn declared() -> Declared {
-    let retry =
-        RetrySettings { max_attempts: 3, max_deliveries: Some(6), backoff_min: ms(500), backoff_max: s(20) };
-    let dead_letter = |max_messages| DeadLetterSettings { max_messages, retention: s(400), owner: None };
+    let retry = RetrySettings {
+        max_attempts: 3,
+        max_deliveries: Some(6),
+        backoff_min: ms(500),
+        backoff_max: s(20),
+        ..RetrySettings::default()
+    };
+    let dead_letter = |max_messages| DeadLetterSettings {
+        max_messages,
+        retention: s(400),
+        ..DeadLetterSettings::default()
+    };
     let bounded = QueueSettings {
         concurrency: Some(3),
         expected_service_time: Some(s(2)),

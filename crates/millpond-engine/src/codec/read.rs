@@ -6,10 +6,10 @@ use super::{DecodeError, tag};
 use bytes::{Buf as _, Bytes, TryGetError};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{
-    Attempt, AttemptOutcome, Content, DeadReason, Failure, HandOut, Holder, IdempotencyKey, Message, Phase,
-    QueueNumber,
+    Attempt, AttemptOutcome, Content, Criticality, DeadReason, Failure, HandOut, Holder, IdempotencyKey,
+    Message, Phase, QueueNumber,
 };
-use millpond_core::name::Name;
+use millpond_core::name::{Label, Name};
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::time::Wall;
 
@@ -26,7 +26,7 @@ pub(super) fn record(bytes: &[u8]) -> Decoded<Record> {
     let input = &mut input;
     let record = match input.try_get_u8()? {
         tag::BOOT => Record::Boot { epoch: input.try_get_u32_le()?, next: input.try_get_u64_le()? },
-        tag::QUEUE => Record::Queue(queue(input)?),
+        tag::QUEUE => Record::Queue(Box::new(queue(input)?)),
         tag::MESSAGE => return message_record(input),
         tag::LEASED => Record::Leased {
             receipt: Receipt {
@@ -37,6 +37,7 @@ pub(super) fn record(bytes: &[u8]) -> Decoded<Record> {
             started: wall(input)?,
             until: wall(input)?,
             holder: holder(input)?,
+            consumer: label(input)?,
         },
         tag::EXTENDED => Record::Extended { seq: seq(input)?, until: wall(input)? },
         tag::RETURNED => {
@@ -121,6 +122,10 @@ fn message(input: &mut &[u8]) -> Decoded<Message> {
         phase: phase(input)?,
         place: input.try_get_u64_le()?,
         size_bytes: input.try_get_u32_le()?,
+        criticality: criticality(input)?,
+        tenant: label(input)?,
+        group: label(input)?,
+        consumer: label(input)?,
         accepted: wall(input)?,
         first_due: wall(input)?,
         due: wall(input)?,
@@ -188,6 +193,26 @@ fn text(input: &mut &[u8]) -> Decoded<String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| DecodeError::Damaged("text"))
 }
 
+fn label(input: &mut &[u8]) -> Decoded<Option<Label>> {
+    let length = usize::from(input.try_get_u8()?);
+    if length == 0 {
+        return Ok(None);
+    }
+    let bytes = input.get(..length).ok_or(DecodeError::Truncated)?;
+    input.advance(length);
+    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Damaged("label"))?;
+    Label::new(text).map(Some).map_err(|_| DecodeError::Damaged("label"))
+}
+
+fn criticality(input: &mut &[u8]) -> Decoded<Criticality> {
+    let value = input.try_get_u8()?;
+    // The tags count along Criticality::ALL, from 1.
+    let place = usize::from(value).checked_sub(1);
+    place
+        .and_then(|place| Criticality::ALL.get(place).copied())
+        .ok_or_else(|| DecodeError::Unknown { what: "a criticality of", value: value.into() })
+}
+
 fn flag(input: &mut &[u8]) -> Decoded<bool> {
     match input.try_get_u8()? {
         0 => Ok(false),
@@ -210,6 +235,7 @@ fn phase(input: &mut &[u8]) -> Decoded<Phase> {
         6 => Phase::Dead,
         7 => Phase::Expired,
         8 => Phase::Cancelled,
+        9 => Phase::Dropped,
         other => return Err(DecodeError::Unknown { what: "a phase of", value: other.into() }),
     })
 }

@@ -3,7 +3,10 @@
 //! Owns the order of the fields. Must never fail: lengths are bounded before a record is made.
 
 use super::tag;
-use millpond_core::message::{Attempt, AttemptOutcome, Content, DeadReason, HandOut, Holder, Message, Phase};
+use millpond_core::message::{
+    Attempt, AttemptOutcome, Content, Criticality, DeadReason, HandOut, Holder, Message, Phase,
+};
+use millpond_core::name::Label;
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::time::Wall;
 
@@ -26,7 +29,7 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
                 content(bytes, out);
             }
         }
-        Record::Leased { receipt, started, until, holder } => {
+        Record::Leased { receipt, started, until, holder, consumer } => {
             out.push(tag::LEASED);
             long(out, receipt.seq.0);
             word(out, receipt.epoch);
@@ -34,6 +37,7 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
             wall(out, *started);
             wall(out, *until);
             out.push(holder_tag(*holder));
+            label(out, consumer.as_ref());
         }
         Record::Extended { seq, until } => {
             out.push(tag::EXTENDED);
@@ -86,6 +90,10 @@ fn message(message: &Message, out: &mut Vec<u8>) {
     out.push(phase_tag(message.phase));
     long(out, message.place);
     word(out, message.size_bytes);
+    out.push(criticality_tag(message.criticality));
+    label(out, message.tenant.as_ref());
+    label(out, message.group.as_ref());
+    label(out, message.consumer.as_ref());
     wall(out, message.accepted);
     wall(out, message.first_due);
     wall(out, message.due);
@@ -158,6 +166,13 @@ fn text(out: &mut Vec<u8>, value: &str) {
     out.extend_from_slice(value.as_bytes());
 }
 
+/// A label, or a length of zero for none: a label is never empty.
+fn label(out: &mut Vec<u8>, value: Option<&Label>) {
+    let text = value.map_or("", Label::as_str);
+    out.push(u8::try_from(text.len()).expect("labels are bounded"));
+    out.extend_from_slice(text.as_bytes());
+}
+
 fn option<T>(out: &mut Vec<u8>, value: Option<T>, write: impl FnOnce(&mut Vec<u8>, T)) {
     out.push(u8::from(value.is_some()));
     if let Some(value) = value {
@@ -175,6 +190,16 @@ fn phase_tag(phase: Phase) -> u8 {
         Phase::Dead => 6,
         Phase::Expired => 7,
         Phase::Cancelled => 8,
+        Phase::Dropped => 9,
+    }
+}
+
+fn criticality_tag(criticality: Criticality) -> u8 {
+    match criticality {
+        Criticality::CriticalPlus => 1,
+        Criticality::Critical => 2,
+        Criticality::SheddablePlus => 3,
+        Criticality::Sheddable => 4,
     }
 }
 

@@ -130,7 +130,7 @@ fn content(bytes: usize) -> Arc<Content> {
 }
 
 fn message(bytes: usize) -> NewMessage {
-    NewMessage { content: content(bytes), delay: Duration::ZERO, ttl: None, key: None }
+    NewMessage { content: content(bytes), ..NewMessage::default() }
 }
 
 async fn enqueue(handle: &Handle, bytes: usize) -> Result<(), EnqueueError> {
@@ -138,7 +138,7 @@ async fn enqueue(handle: &Handle, bytes: usize) -> Result<(), EnqueueError> {
 }
 
 async fn lease(handle: &Handle, max: usize) -> Vec<Receipt> {
-    let wish = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::ZERO };
+    let wish = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::ZERO, consumer: None };
     handle.lease(wish).await.unwrap().into_iter().map(|delivery| delivery.leased.receipt).collect()
 }
 

@@ -30,11 +30,11 @@ fn message(body: &[u8]) -> NewMessage {
         headers: Vec::new(),
         body: Bytes::copy_from_slice(body),
     };
-    NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None }
+    NewMessage { content: Arc::new(content), ..NewMessage::default() }
 }
 
 fn wish(max: usize) -> LeaseRequest {
-    LeaseRequest { queue: queue(), max, lease: None, wait: Duration::from_secs(20) }
+    LeaseRequest { queue: queue(), max, lease: None, wait: Duration::from_secs(20), consumer: None }
 }
 
 fn complete(receipt: millpond_core::identity::Receipt, result: &[u8]) -> Settlement {

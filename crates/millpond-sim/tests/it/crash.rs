@@ -46,7 +46,7 @@ fn body(number: u64) -> Bytes {
 
 fn message(number: u64, delay: Duration) -> NewMessage {
     let content = Content { content_type: "x".to_owned(), headers: Vec::new(), body: body(number) };
-    NewMessage { content: Arc::new(content), delay, ttl: None, key: None }
+    NewMessage { content: Arc::new(content), delay, ..NewMessage::default() }
 }
 
 /// What the outside world knows.

@@ -26,7 +26,7 @@ fn open(disk: &SimulatedDisk, at: Mono) -> Session {
 fn enqueue(session: &mut Session) -> Result<Seq, EnqueueError> {
     let body = Bytes::from(vec![7; 2000]);
     let content = Content { content_type: "x".to_owned(), headers: Vec::new(), body };
-    let message = NewMessage { content: Arc::new(content), delay: Duration::ZERO, ttl: None, key: None };
+    let message = NewMessage { content: Arc::new(content), ..NewMessage::default() };
     let reply = session.ask(Command::Enqueue { queue: queue(), messages: vec![message] }).unwrap();
     let Reply::Enqueued(result) = reply else { panic!("{reply:?}") };
     result.unwrap().remove(0).map(|accepted| accepted.seq)

@@ -48,7 +48,7 @@ impl Session {
     }
 
     pub(crate) fn lease(&mut self, max: usize) -> Result<Vec<Leased>, HostError> {
-        let wish = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::ZERO };
+        let wish = LeaseRequest { queue: queue(), max, lease: None, wait: Duration::ZERO, consumer: None };
         match self.ask(Command::Lease(wish))? {
             Reply::Leased(Ok(leased)) => Ok(leased),
             other => panic!("{other:?}"),

@@ -18,7 +18,7 @@ const SEGMENT_BYTES: u32 = 64 << 10;
 fn enqueue(session: &mut Session, body: &'static [u8], delay: Duration) -> Seq {
     let content =
         Content { content_type: "x".to_owned(), headers: Vec::new(), body: Bytes::from_static(body) };
-    let message = NewMessage { content: Arc::new(content), delay, ttl: None, key: None };
+    let message = NewMessage { content: Arc::new(content), delay, ..NewMessage::default() };
     let reply = session.ask(Command::Enqueue { queue: queue(), messages: vec![message] }).unwrap();
     let Reply::Enqueued(result) = reply else { panic!("{reply:?}") };
     result.unwrap().remove(0).unwrap().seq

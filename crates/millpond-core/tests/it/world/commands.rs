@@ -28,7 +28,13 @@ impl New {
     fn message(&self) -> NewMessage {
         let content = Content { body: Bytes::from(vec![b'x'; self.bytes]), ..Content::default() };
         let key = self.key.map(|(key, payload)| IdempotencyKey { key, payload });
-        NewMessage { content: Arc::new(content), delay: self.delay, ttl: self.ttl, key }
+        NewMessage {
+            content: Arc::new(content),
+            delay: self.delay,
+            ttl: self.ttl,
+            key,
+            ..NewMessage::default()
+        }
     }
 }
 
@@ -113,7 +119,7 @@ impl World {
 
     pub(crate) fn lease(&mut self, queue: usize, max: usize, lease: Option<Duration>, wait: Duration) {
         self.begin_step();
-        let wish = LeaseRequest { queue: names()[queue].clone(), max, lease, wait };
+        let wish = LeaseRequest { queue: names()[queue].clone(), max, lease, wait, consumer: None };
         let request = self.ask(Command::Lease(wish));
         let until = self.now.mono.plus(wait);
         self.expect(request, Answer::Leased { queue, max, until }, &[]);
