@@ -354,6 +354,11 @@ impl Message {
     /// Most ended hand-outs remembered per message.
     pub const HISTORY_MAX: usize = 50;
 
+    /// The length of its life, from acceptance to expiry, in microseconds.
+    pub fn ttl_micros(&self) -> i64 {
+        self.expires.0.saturating_sub(self.accepted.0)
+    }
+
     /// The number of the latest hand-out over the whole life.
     pub fn delivery(&self) -> u32 {
         self.deliveries_before + self.deliveries

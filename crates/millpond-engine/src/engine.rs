@@ -138,7 +138,7 @@ pub fn restore(
     };
     // Only now is it sure that this directory is ours, and of our version.
     let keys = Keys::new(&secret(&**storage, randomness, opened.report.records > 0)?);
-    if let Some(seq) = pond.orphans() {
+    if let Some(seq) = pond.orphan() {
         return Err(OpenError::Orphan(seq));
     }
     pond.open(declared, now);
@@ -235,7 +235,7 @@ impl Engine {
     /// Opens the directory, restores what it holds and starts the threads.
     pub fn open(options: EngineOptions) -> Result<(Self, Handle, Calls), OpenError> {
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(&options.data_directory)?);
-        let clock = Clock::start();
+        let mut clock = Clock::start();
         let randomness = Randomness::from_system()?;
         let restored = restore(&storage, options.declared, options.segment_bytes, &randomness, clock.now())?;
         Ok(Self::start(restored, clock)?)

@@ -123,7 +123,7 @@ impl EngineThread {
         }
     }
 
-    fn timeout(&self) -> Duration {
+    fn timeout(&mut self) -> Duration {
         let Some(at) = self.machine.next_wakeup() else { return SLEEP_MAX };
         at.since(self.clock.now().mono).min(SLEEP_MAX)
     }

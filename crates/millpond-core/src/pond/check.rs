@@ -30,7 +30,7 @@ impl Pond {
     pub fn assert_consistent(&self) {
         let mut counted: Vec<Counts> = self.queues.iter().map(|_| Counts::default()).collect();
         let mut occupied = vec![0_u32; self.targets.len()];
-        for (&seq, slot) in &self.slots {
+        for (seq, slot) in self.slots.iter() {
             let message = &slot.message;
             assert_eq!(message.seq, seq, "a message lies under its own number");
             let counts = &mut counted[message.queue.0 as usize];
@@ -54,6 +54,9 @@ impl Pond {
                 "{seq:?} is {:?}: leased, and every phase that ends by itself, has a timer",
                 message.phase
             );
+            let expires =
+                slot.expiry_timer.is_none_or(|at| self.expiries.contains(seq, at, slot.message.ttl_micros()));
+            assert!(expires, "{seq:?}: its expiry is pending");
             let timed = slot.phase_timer.is_none_or(|at| self.timers.contains(at, Timer::Phase(seq)));
             assert!(timed, "{seq:?}: its timer is set");
             if let Some(target) = slot.occupies {

@@ -227,7 +227,7 @@ impl Pond {
         }
         let mut slot = Box::new(Slot::new(message, due_since));
         slot.expiry_timer = Some(expiry);
-        self.timers.set(expiry, Timer::Expiry(seq));
+        self.expiries.set(seq, expiry, slot.message.ttl_micros());
         if slot.message.phase == Phase::Delayed {
             slot.phase_timer = Some(due_since);
             self.timers.set(due_since, Timer::Phase(seq));

@@ -140,7 +140,7 @@ impl Pond {
             slot.message.deliveries += 1;
             slot.message.hand_out = Some(HandOut { epoch, started: now.wall, until, holder, settled: None });
         });
-        let slot = self.slots.get_mut(&seq).expect("just shifted");
+        let slot = self.slots.get_mut(seq).expect("just shifted");
         let receipt = Receipt { seq, epoch, delivery: slot.message.delivery() };
         let queue = &mut self.queues[number.0 as usize];
         if slot.message.first_started.is_none() {

@@ -21,7 +21,7 @@ const WATCHERS_MAX: usize = 100;
 
 impl Pond {
     fn look_up(&self, seq: Seq) -> Result<(), LookupError> {
-        if self.slots.contains_key(&seq) {
+        if self.slots.contains_key(seq) {
             Ok(())
         } else if seq.0 < self.next {
             Err(LookupError::Forgotten)
@@ -34,7 +34,7 @@ impl Pond {
     pub(super) fn status_of(&self, seq: Seq, now: Now) -> Status {
         let slot = self.slot(seq);
         let queue = self.queue_ref(slot.message.queue);
-        let position = queue.position(slot);
+        let position = queue.position(&slot);
         let outlook = self.outlook(slot.message.queue, now);
         let mut promise = position.zip(outlook).map(|(ahead, outlook)| outlook.wait(ahead));
         if matches!(slot.message.phase, Phase::Delayed | Phase::Backoff) {
@@ -54,7 +54,7 @@ impl Pond {
 
     pub(super) fn reply_status(&mut self, request: RequestId, seq: Seq, now: Now) {
         let result = self.look_up(seq).map(|()| Box::new(self.status_of(seq, now)));
-        let op = self.slots.get(&seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        let op = self.slots.get(seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
         self.reply_when_durable(op, request, Reply::Status(result), now);
     }
 
@@ -66,7 +66,7 @@ impl Pond {
             && !self.draining
             && self
                 .slots
-                .get(&seq)
+                .get(seq)
                 .is_some_and(|slot| !slot.message.phase.is_terminal() && slot.watchers.len() < WATCHERS_MAX);
         if watch {
             self.slot_mut(seq).watchers.push(request);
@@ -78,7 +78,7 @@ impl Pond {
 
     /// The end of a message's life is durable: those who wait for it hear of it.
     pub(super) fn wake_watchers(&mut self, seq: Seq, now: Now) {
-        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        let Some(slot) = self.slots.get_mut(seq) else { return };
         if !slot.message.phase.is_terminal() {
             return;
         }
@@ -91,7 +91,7 @@ impl Pond {
 
     pub(super) fn cancel(&mut self, request: RequestId, seq: Seq, now: Now) {
         let result = self.cancel_one(seq, now);
-        let op = self.slots.get(&seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        let op = self.slots.get(seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
         self.when_durable(op, Gated::Reply(request, Box::new(Reply::Cancelled(result))), now);
     }
 
@@ -136,7 +136,8 @@ impl Pond {
                 }
             }
         } else {
-            for (scanned, (&seq, slot)) in self.slots.range((from, Bound::Unbounded)).enumerate() {
+            for (scanned, seq) in self.slots.numbers_from(from).enumerate() {
+                let slot = self.slot(seq);
                 if found.len() == limit || scanned == LIST_SCAN_MAX {
                     // Everything before this one has been looked at.
                     go_on = Some(Seq(seq.0 - 1));

@@ -8,7 +8,9 @@
 //! [`Pond::next_wakeup`].
 
 mod check;
+mod column;
 mod enqueue;
+mod expiries;
 mod handout;
 mod lookup;
 mod operate;
@@ -16,9 +18,11 @@ mod outlook;
 mod queue;
 mod ready;
 mod replay;
+mod resting;
 mod restore;
 mod settle;
 mod slot;
+mod slots;
 mod target;
 mod timers;
 mod transition;
@@ -29,8 +33,10 @@ use crate::message::QueueNumber;
 use crate::name::Name;
 use crate::record::Record;
 use crate::time::{Mono, Now};
+use expiries::Expiries;
 use queue::Queue;
 use slot::Slot;
+use slots::{Slots, View};
 use std::collections::{BTreeMap, VecDeque};
 use target::Target;
 use timers::{Timer, Timers};
@@ -73,12 +79,13 @@ pub struct Pond {
     durable: OpNumber,
     /// The last record that somebody may wait for.
     last_synced: OpNumber,
-    slots: BTreeMap<Seq, Box<Slot>>,
+    slots: Slots,
     queues: Vec<Queue>,
     names: BTreeMap<Name, QueueNumber>,
     targets: Vec<Target>,
     keys: BTreeMap<(QueueNumber, u128), Seq>,
     timers: Timers,
+    expiries: Expiries,
     holds: u64,
     gated: VecDeque<(OpNumber, Gated)>,
     waiting: BTreeMap<RequestId, Waiting>,
@@ -98,12 +105,13 @@ impl Pond {
             emitted: OpNumber(0),
             durable: OpNumber(0),
             last_synced: OpNumber(0),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             queues: Vec::new(),
             names: BTreeMap::new(),
             targets: Vec::new(),
             keys: BTreeMap::new(),
             timers: Timers::default(),
+            expiries: Expiries::default(),
             holds: 0,
             gated: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -113,6 +121,12 @@ impl Pond {
             chance: fastrand::Rng::with_seed(seed),
             effects: Vec::new(),
         }
+    }
+
+    /// Keeps so many of the latest messages in full, 4096 unless this is called, instead of in the compact form of
+    /// those that wait untouched. Nothing but memory and time depends on it.
+    pub fn keep_in_full(&mut self, messages: usize) {
+        self.slots.keep_awake(messages);
     }
 
     /// Handles one input at `now`. Effects are added to those not yet taken.
@@ -164,7 +178,13 @@ impl Pond {
 
     /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        if self.replaying.is_empty() { self.timers.next() } else { Some(Mono(i64::MIN)) }
+        if !self.replaying.is_empty() {
+            return Some(Mono(i64::MIN));
+        }
+        match (self.timers.next(), self.expiries.next()) {
+            (Some(timer), Some(expiry)) => Some(timer.min(expiry)),
+            (timer, expiry) => timer.or(expiry),
+        }
     }
 
     /// The boot's number, one more at every [`Pond::open`] of the same log.
@@ -180,7 +200,7 @@ impl Pond {
 
     /// Whether a message's newest full copy is needed at all.
     pub fn needs(&self, seq: Seq) -> bool {
-        self.slots.contains_key(&seq)
+        self.slots.contains_key(seq)
     }
 
     // --- records and what waits for them -------------------------------------------------------------
@@ -197,7 +217,7 @@ impl Pond {
     /// Emits a synced record about `seq`: answers about it wait for its durability from now on.
     fn emit_about(&mut self, seq: Seq, record: Record) -> OpNumber {
         let op = self.emit(record, true);
-        if let Some(slot) = self.slots.get_mut(&seq) {
+        if let Some(slot) = self.slots.get_mut(seq) {
             slot.op = op;
         }
         op
@@ -243,9 +263,18 @@ impl Pond {
     /// Handles what is due, in bounded steps.
     fn advance(&mut self, now: Now) {
         for _ in 0..TIMERS_PER_STEP {
+            let slots = &self.slots;
+            let expiry = self.expiries.first_due(now.mono, |seq| slots.get(seq)?.expiry_timer);
+            if let Some(at) = expiry
+                && self.timers.next().is_none_or(|timer| at < timer)
+            {
+                if let Some(seq) = self.expiries.take_first() {
+                    self.expiry_due(seq, now);
+                }
+                continue;
+            }
             match self.timers.take_due(now.mono) {
                 Some(Timer::Phase(seq)) => self.phase_over(seq, now),
-                Some(Timer::Expiry(seq)) => self.expiry_due(seq, now),
                 Some(Timer::Waiter(request)) => self.waited_enough(request, now),
                 Some(Timer::Target(index)) => {
                     self.targets[index].timer = None;
@@ -281,7 +310,7 @@ impl Pond {
                 self.reply(request, Reply::Leased(Ok(Vec::new())));
             }
             Some(WaitingFor::End(seq)) => {
-                if let Some(slot) = self.slots.get_mut(&seq) {
+                if let Some(slot) = self.slots.get_mut(seq) {
                     slot.watchers.retain(|watcher| *watcher != request);
                 }
                 self.reply_status(request, seq, now);
@@ -296,7 +325,7 @@ impl Pond {
                 self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);
             }
             Some(WaitingFor::End(seq)) => {
-                if let Some(slot) = self.slots.get_mut(&seq) {
+                if let Some(slot) = self.slots.get_mut(seq) {
                     slot.watchers.retain(|watcher| *watcher != request);
                 }
             }
@@ -326,12 +355,12 @@ impl Pond {
         &mut self.queues[number.0 as usize]
     }
 
-    fn slot(&self, seq: Seq) -> &Slot {
-        self.slots.get(&seq).expect("the caller has looked it up")
+    fn slot(&self, seq: Seq) -> View<'_> {
+        self.slots.get(seq).expect("the caller has looked it up")
     }
 
     fn slot_mut(&mut self, seq: Seq) -> &mut Slot {
-        self.slots.get_mut(&seq).expect("the caller has looked it up")
+        self.slots.get_mut(seq).expect("the caller has looked it up")
     }
 
     fn take_number(&mut self) -> u64 {

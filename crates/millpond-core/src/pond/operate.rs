@@ -148,7 +148,7 @@ impl Pond {
     /// Writes the newest full copy of messages to the end of the log.
     pub(super) fn copy(&mut self, copies: Vec<(Seq, Option<SharedContent>)>) {
         for (seq, content) in copies {
-            let Some(slot) = self.slots.get(&seq) else { continue };
+            let Some(slot) = self.slots.get(seq) else { continue };
             let message = Box::new(slot.message.clone());
             self.emit(Record::Message { message, content }, false);
         }

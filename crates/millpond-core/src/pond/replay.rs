@@ -3,7 +3,6 @@
 //! Owns the replay in bounded steps. Must never replay what is not dead, nor lose one on the way.
 
 use super::queue::ReplayTask;
-use super::timers::Timer;
 use super::{Gated, Pond};
 use crate::command::{OpNumber, ReplayError, ReplayWhich, Reply, RequestId};
 use crate::identity::Seq;
@@ -105,8 +104,10 @@ impl Pond {
             super::restore::restore_replay(&mut slot.message, place, now.wall, expires);
         });
         let expiry = now.mono_at(expires);
-        self.slot_mut(seq).expiry_timer = Some(expiry);
-        self.timers.set(expiry, Timer::Expiry(seq));
+        let slot = self.slot_mut(seq);
+        slot.expiry_timer = Some(expiry);
+        let ttl_micros = slot.message.ttl_micros();
+        self.expiries.set(seq, expiry, ttl_micros);
         self.when_durable(op, Gated::Show(seq), now);
         // There is room among the dead letters.
         let number = self.slot(seq).message.queue;

@@ -12,6 +12,10 @@ use crate::message::{Attempt, AttemptOutcome, DeadReason, HandOut, Holder, Messa
 use crate::name::Label;
 use crate::record::{QueueRecord, Record};
 use crate::time::{Mono, Now, Wall};
+use std::ops::Bound;
+
+/// Resting messages placed per step of the loop over all of them.
+const RESTING_BATCH: usize = 4096;
 
 impl Pond {
     /// Replays one record of the log. Records about messages that are gone by now are skipped.
@@ -25,7 +29,7 @@ impl Pond {
             Record::Message { message, .. } => {
                 self.seen(message.seq.0);
                 self.seen(message.place);
-                self.slots.insert(message.seq, Box::new(Slot::new(*message, Mono(0))));
+                self.slots.restore(*message);
             }
             Record::Leased { receipt, started, until, holder, consumer } => {
                 self.seen(receipt.seq.0);
@@ -48,7 +52,7 @@ impl Pond {
             }
             Record::Forgotten { seq } => {
                 self.seen(seq.0);
-                self.slots.remove(&seq);
+                self.slots.remove(seq);
             }
         }
     }
@@ -59,7 +63,7 @@ impl Pond {
 
     fn amend(&mut self, seq: Seq, change: impl FnOnce(&mut Message)) {
         self.seen(seq.0);
-        if let Some(slot) = self.slots.get_mut(&seq) {
+        if let Some(slot) = self.slots.get_mut(seq) {
             change(&mut slot.message);
         }
     }
@@ -126,21 +130,64 @@ impl Pond {
             };
             self.queue_mut(number).declared = true;
         }
-        let slots = std::mem::take(&mut self.slots);
-        for (seq, slot) in slots {
+        self.place_all(now);
+        self.restore_holds(now);
+        self.serve_all(now);
+    }
+
+    /// A message that belongs to no queue that is known: then the log is damaged.
+    pub fn orphan(&self) -> Option<Seq> {
+        let known = self.queues.len();
+        if self.slots.queues().all(|queue| (queue.0 as usize) < known) {
+            return None;
+        }
+        self.slots.iter().find(|(_, slot)| slot.message.queue.0 as usize >= known).map(|(seq, _)| seq)
+    }
+
+    /// Sets every restored message where it stands.
+    fn place_all(&mut self, now: Now) {
+        let awake = self.slots.start_clock(now);
+        let mut from = Bound::Unbounded;
+        loop {
+            let batch: Vec<Seq> = self.slots.resting_from(from).take(RESTING_BATCH).collect();
+            let Some(&last) = batch.last() else { break };
+            for seq in batch {
+                self.place_resting(seq);
+            }
+            from = Bound::Excluded(last);
+        }
+        // After those that rest, for some of these are laid to rest as well.
+        for (seq, slot) in awake {
             // What is older than its queue was forgotten in the time of an earlier queue of that number.
             if seq.0 >= self.queue_ref(slot.message.queue).since {
                 self.place(seq, slot, now);
             }
         }
-        self.restore_holds(now);
-        self.serve_all(now);
     }
 
-    /// Whether every message's queue is known; a log that lacks one is damaged.
-    pub fn orphans(&self) -> Option<Seq> {
-        let known = self.queues.len();
-        self.slots.values().find(|slot| slot.message.queue.0 as usize >= known).map(|slot| slot.message.seq)
+    /// Sets a message where it stands that rested before the restart and goes on resting.
+    fn place_resting(&mut self, seq: Seq) {
+        let slot = self.slots.get(seq).expect("it was listed");
+        let message = &slot.message;
+        if seq.0 < self.queues[message.queue.0 as usize].since {
+            drop(slot);
+            self.slots.remove(seq);
+            return;
+        }
+        if let Some(at) = slot.phase_timer {
+            self.timers.set(at, Timer::Phase(seq));
+        }
+        if let Some(at) = slot.expiry_timer {
+            self.expiries.set(seq, at, message.ttl_micros());
+        }
+        if let Some(key) = message.key {
+            // The latest one counts: the key may have been used again after the time of the first.
+            let holder = self.keys.entry((message.queue, key.key)).or_insert(seq);
+            *holder = seq.max(*holder);
+        }
+        let queue = &mut self.queues[message.queue.0 as usize];
+        queue.enter(&slot);
+        queue.kept += 1;
     }
 
     /// Sets a restored message where it stands.
@@ -183,10 +230,12 @@ impl Pond {
         if !message.phase.is_terminal() {
             let at = resume(now, message.accepted, message.expires);
             slot.expiry_timer = Some(at);
-            self.timers.set(at, Timer::Expiry(seq));
+            self.expiries.set(seq, at, message.ttl_micros());
         }
         if let Some(key) = message.key {
-            self.keys.insert((message.queue, key.key), seq);
+            // The latest one counts: the key may have been used again after the time of the first.
+            let holder = self.keys.entry((message.queue, key.key)).or_insert(seq);
+            *holder = seq.max(*holder);
         }
         let pushed = message.phase == Phase::Leased
             && message.hand_out.is_some_and(|hand_out| hand_out.holder == Holder::Push);
@@ -200,13 +249,14 @@ impl Pond {
         queue.enter(&slot);
         queue.kept += 1;
         self.slots.insert(seq, slot);
+        self.slots.may_rest(seq);
     }
 
     /// Calls that timed out, or were never reported, may still be worked on: they keep their places for the rest
     /// of the hold, as far as the cap, after the calls under way, has them.
     fn restore_holds(&mut self, now: Now) {
         let held: Vec<(usize, Mono)> =
-            self.slots.values().flat_map(|slot| self.held_for(&slot.message, now)).collect();
+            self.slots.awake().flat_map(|slot| self.held_for(&slot.message, now)).collect();
         for (target, until) in held {
             if self.targets[target].has_room() {
                 self.targets[target].occupied += 1;

@@ -28,7 +28,7 @@ enum Standing {
 
 impl Pond {
     fn standing(&self, receipt: Receipt) -> Standing {
-        let Some(slot) = self.slots.get(&receipt.seq) else { return Standing::Lost };
+        let Some(slot) = self.slots.get(receipt.seq) else { return Standing::Lost };
         let message = &slot.message;
         if receipt.delivery > message.delivery() && receipt.epoch + 1 == self.epoch {
             // The record of that hand-out was lost with the power. Nobody was handed the message since, or its
@@ -73,7 +73,7 @@ impl Pond {
             let result = self.settle_one(settlement, now);
             if result.is_ok() {
                 // A message that is gone by now ended durably before.
-                durable_with = durable_with.max(self.slots.get(&seq).map_or(OpNumber(0), |slot| slot.op));
+                durable_with = durable_with.max(self.slots.get(seq).map_or(OpNumber(0), |slot| slot.op));
             }
             results.push(result);
         }
@@ -146,7 +146,7 @@ impl Pond {
     /// A push call's place at its target becomes free: now, or once a call that timed out is taken to be over.
     /// Returns the target, which need not be the queue's any more.
     fn free_call(&mut self, seq: Seq, timed_out: bool, now: Now) -> Option<usize> {
-        let target = self.slots.get_mut(&seq).and_then(|slot| slot.occupies.take())?;
+        let target = self.slots.get_mut(seq).and_then(|slot| slot.occupies.take())?;
         if timed_out {
             self.hold(target, self.targets[target].settings.hold(), now);
         } else {

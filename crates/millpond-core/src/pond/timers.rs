@@ -12,8 +12,6 @@ use std::collections::BTreeSet;
 pub(super) enum Timer {
     /// The message's phase ends: its delay, its backoff, its lease, or the retention of its end.
     Phase(Seq),
-    /// The message is not worth doing any more.
-    Expiry(Seq),
     /// The request has waited long enough.
     Waiter(RequestId),
     /// The target may take calls again (its pace or its pause).

@@ -23,7 +23,7 @@ impl Pond {
         timer: Option<Mono>,
         change: impl FnOnce(&mut super::Slot),
     ) {
-        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(slot);
         if let Some(at) = slot.phase_timer.take() {
@@ -38,7 +38,7 @@ impl Pond {
         if phase.is_terminal()
             && let Some(at) = slot.expiry_timer.take()
         {
-            self.timers.clear(at, Timer::Expiry(seq));
+            self.expiries.clear(seq, at, slot.message.ttl_micros());
         }
         queue.enter(slot);
     }
@@ -47,7 +47,7 @@ impl Pond {
     /// since the record that became durable now: then a later one shows it.
     pub(super) fn show(&mut self, seq: Seq, now: Now) {
         let durable = self.durable;
-        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        let Some(slot) = self.slots.get_mut(seq) else { return };
         if slot.visible || slot.op > durable {
             return;
         }
@@ -55,16 +55,17 @@ impl Pond {
         queue.leave(slot);
         slot.visible = true;
         queue.enter(slot);
-        if slot.message.phase == Phase::Ready {
+        let (phase, number) = (slot.message.phase, slot.message.queue);
+        self.slots.may_rest(seq);
+        if phase == Phase::Ready {
             queue.busy.begin(now.mono);
-            let number = slot.message.queue;
             self.serve(number, now);
         }
     }
 
     /// A message's phase has ended by itself.
     pub(super) fn phase_over(&mut self, seq: Seq, now: Now) {
-        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        let Some(slot) = self.slots.get_mut(seq) else { return };
         slot.phase_timer = None;
         match slot.message.phase {
             Phase::Delayed | Phase::Backoff => {
@@ -109,7 +110,7 @@ impl Pond {
         failure: Option<Failure>,
         now: Now,
     ) -> Attempt {
-        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let hand_out = slot.message.hand_out.expect("only what was handed out can come back");
         let micros = u64::try_from(now.mono.since(slot.started).as_micros()).unwrap_or(u64::MAX);
         self.queues[slot.message.queue.0 as usize].totals.ended(outcome);
@@ -140,7 +141,7 @@ impl Pond {
         by_holder: bool,
         now: Now,
     ) -> OpNumber {
-        let slot = self.slots.get_mut(&seq).expect("the caller has looked it up");
+        let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let queue = &self.queues[slot.message.queue.0 as usize];
         let retry = &queue.settings.retry;
         let attempts = slot.message.attempts + u32::from(attempt.outcome.is_attempt());
@@ -249,7 +250,7 @@ impl Pond {
 
     /// A message's time to live is over. One that is leased may still be completed.
     pub(super) fn expiry_due(&mut self, seq: Seq, now: Now) {
-        let Some(slot) = self.slots.get_mut(&seq) else { return };
+        let Some(slot) = self.slots.get_mut(seq) else { return };
         slot.expiry_timer = None;
         match slot.message.phase {
             Phase::Delayed | Phase::Ready | Phase::Backoff => {
@@ -283,13 +284,13 @@ impl Pond {
     /// Keeps nothing of a message any more.
     pub(super) fn forget(&mut self, seq: Seq, now: Now) {
         // Its end may not be durable yet: those who wait for it hear of it then, and not in vain.
-        let watchers = self.slots.get_mut(&seq).map(|slot| std::mem::take(&mut slot.watchers));
+        let watchers = self.slots.get_mut(seq).map(|slot| std::mem::take(&mut slot.watchers));
         for request in watchers.unwrap_or_default() {
             if self.stop_waiting(request).is_some() {
                 self.reply_status(request, seq, now);
             }
         }
-        let Some(slot) = self.slots.remove(&seq) else { return };
+        let Some(slot) = self.slots.remove(seq) else { return };
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(&slot);
         queue.kept -= 1;
@@ -297,7 +298,7 @@ impl Pond {
             self.timers.clear(at, Timer::Phase(seq));
         }
         if let Some(at) = slot.expiry_timer {
-            self.timers.clear(at, Timer::Expiry(seq));
+            self.expiries.clear(seq, at, slot.message.ttl_micros());
         }
         if let Some(key) = slot.message.key.map(|key| (slot.message.queue, key.key)) {
             // After a restart, the key may belong to a later message already.

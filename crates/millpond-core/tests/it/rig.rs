@@ -134,6 +134,7 @@ impl Rig {
             asked: 0,
             before: 0,
         };
+        rig.pond.keep_in_full(1);
         rig.pond.open(rig.declared.clone(), rig.now);
         rig.settle_down();
         rig
@@ -143,10 +144,11 @@ impl Rig {
     pub(crate) fn restart_keeping(&mut self, more: usize) {
         self.log.truncate(self.durable + more);
         self.pond = Pond::new(8);
+        self.pond.keep_in_full(0);
         for record in &self.log {
             self.pond.restore(record.clone());
         }
-        assert_eq!(self.pond.orphans(), None);
+        assert_eq!(self.pond.orphan(), None);
         self.before = self.log.len();
         self.durable = self.log.len();
         self.calls.clear();

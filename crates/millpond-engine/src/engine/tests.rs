@@ -119,7 +119,7 @@ fn open(storage: &Faulty) -> (ManuallyDrop<Engine>, Handle) {
 fn open_with(storage: &Faulty, declared: Declared) -> (ManuallyDrop<Engine>, Handle) {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let randomness = Randomness { salt: [1; 32], secret: [2; 32], seed: 3 };
-    let clock = Clock::start();
+    let mut clock = Clock::start();
     let restored = restore(&storage, declared, SEGMENT_BYTES, &randomness, clock.now()).unwrap();
     let (engine, handle, _calls) = Engine::start(restored, clock).unwrap();
     (ManuallyDrop::new(engine), handle)

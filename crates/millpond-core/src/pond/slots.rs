@@ -1,0 +1,163 @@
+//! Where every message is kept: the few that something happens to as they are, the many that wait in compact form.
+//!
+//! Owns when a message is laid to rest and woken. To everybody else it is a map from number to slot. Must never
+//! change what is kept.
+
+use super::resting::Resting;
+use super::slot::Slot;
+use crate::identity::Seq;
+use crate::message::{Message, QueueNumber};
+use crate::time::Now;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, Deref};
+
+/// So many of the latest messages stay awake unless told otherwise: work that is done as it comes never rests.
+const AWAKE_MAX: usize = 4096;
+
+/// A message to look at.
+#[derive(Debug)]
+pub(super) enum View<'slots> {
+    /// It is kept like this.
+    Awake(&'slots Slot),
+    /// It rests; this is what it will wake as.
+    Resting(Box<Slot>),
+}
+
+impl Deref for View<'_> {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        match self {
+            Self::Awake(slot) => slot,
+            Self::Resting(slot) => slot,
+        }
+    }
+}
+
+/// All messages of which anything is kept, by number.
+#[derive(Debug)]
+pub(super) struct Slots {
+    awake: BTreeMap<Seq, Box<Slot>>,
+    resting: Resting,
+    /// Those that will be laid to rest when newer ones come, if nothing happens to them before.
+    drowsy: VecDeque<Seq>,
+    awake_max: usize,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        let (awake, resting, drowsy) = (BTreeMap::new(), Resting::default(), VecDeque::new());
+        Self { awake, resting, drowsy, awake_max: AWAKE_MAX }
+    }
+}
+
+impl Slots {
+    /// From now on, so many of the latest messages stay awake.
+    pub(super) fn keep_awake(&mut self, messages: usize) {
+        self.awake_max = messages;
+    }
+
+    pub(super) fn contains_key(&self, seq: Seq) -> bool {
+        self.awake.contains_key(&seq) || self.resting.contains(seq)
+    }
+
+    pub(super) fn get(&self, seq: Seq) -> Option<View<'_>> {
+        match self.awake.get(&seq) {
+            Some(slot) => Some(View::Awake(slot)),
+            None => self.resting.get(seq).map(|slot| View::Resting(Box::new(slot))),
+        }
+    }
+
+    /// The message, awake.
+    pub(super) fn get_mut(&mut self, seq: Seq) -> Option<&mut Slot> {
+        if self.resting.len() > 0
+            && let Some(slot) = self.resting.take(seq)
+        {
+            self.awake.insert(seq, Box::new(slot));
+            // Not laid to rest again before the next one comes: the caller is about to change it.
+            self.rest_oldest();
+            self.drowsy.push_back(seq);
+        }
+        self.awake.get_mut(&seq).map(|slot| &mut **slot)
+    }
+
+    /// Adds a message that is not there yet.
+    pub(super) fn insert(&mut self, seq: Seq, slot: Box<Slot>) {
+        self.awake.insert(seq, slot);
+    }
+
+    pub(super) fn remove(&mut self, seq: Seq) -> Option<Box<Slot>> {
+        self.awake.remove(&seq).or_else(|| self.resting.take(seq).map(Box::new))
+    }
+
+    /// Nothing is expected to happen to a message for now.
+    pub(super) fn may_rest(&mut self, seq: Seq) {
+        self.drowsy.push_back(seq);
+        self.rest_oldest();
+    }
+
+    fn rest_oldest(&mut self) {
+        while self.drowsy.len() > self.awake_max
+            && let Some(oldest) = self.drowsy.pop_front()
+        {
+            if self.awake.get(&oldest).is_some_and(|slot| self.resting.lay_down(slot)) {
+                self.awake.remove(&oldest);
+            }
+        }
+    }
+
+    /// The numbers of all messages from `from` on, in order.
+    pub(super) fn numbers_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
+        let mut awake = self.awake.range((from, Bound::Unbounded)).map(|(&seq, _)| seq).peekable();
+        let mut resting = self.resting.numbers_from(from).peekable();
+        std::iter::from_fn(move || match (awake.peek(), resting.peek()) {
+            (Some(one), Some(other)) if one > other => resting.next(),
+            (Some(_), _) => awake.next(),
+            (None, _) => resting.next(),
+        })
+    }
+
+    /// Every message.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Seq, View<'_>)> {
+        self.numbers_from(Bound::Unbounded).map(|seq| (seq, self.get(seq).expect("it was listed")))
+    }
+
+    /// The messages that are awake: all those that were ever handed out are among them.
+    pub(super) fn awake(&self) -> impl Iterator<Item = &Slot> {
+        self.awake.values().map(|slot| &**slot)
+    }
+
+    /// The queues that any message belongs to, with repetitions.
+    pub(super) fn queues(&self) -> impl Iterator<Item = QueueNumber> {
+        self.awake.values().map(|slot| slot.message.queue).chain(self.resting.queues())
+    }
+
+    /// Keeps a message as the log has it, instead of what was kept of it.
+    pub(super) fn restore(&mut self, message: Message) {
+        let seq = message.seq;
+        self.remove(seq);
+        if !self.resting.restore(&message) {
+            self.awake.insert(seq, Box::new(Slot::new(message, crate::time::Mono(0))));
+        }
+    }
+
+    /// Ends the restoration: ties what rests to the clock, and hands over what is awake, which still has to be
+    /// placed by its times.
+    pub(super) fn start_clock(&mut self, now: Now) -> BTreeMap<Seq, Box<Slot>> {
+        let mut awake = std::mem::take(&mut self.awake);
+        for slot in self.resting.start_clock(now) {
+            awake.insert(slot.message.seq, Box::new(slot));
+        }
+        for slot in awake.values_mut() {
+            // One that rested for a while has times of a clock that had not started.
+            (slot.phase_timer, slot.expiry_timer) = (None, None);
+        }
+        self.drowsy.clear();
+        awake
+    }
+
+    /// The numbers of the resting messages from `from` on, in order.
+    pub(super) fn resting_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
+        self.resting.numbers_from(from)
+    }
+}
