@@ -7,7 +7,7 @@ use crate::identity::{Receipt, Seq};
 use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, SharedContent};
 use crate::name::{Label, Name};
 use crate::record::Record;
-use crate::settings::{QueueSettings, SettingsError, TargetSettings};
+use crate::settings::{Order, QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
 use crate::time::{Spoken, Wall};
 use std::time::Duration;
@@ -425,6 +425,12 @@ pub enum EnqueueError {
     /// The message would expire before its delay is over.
     #[error("the message would expire before its delay is over")]
     DelayBeyondTtl,
+    /// The message has a group, and the queue's order would not keep it.
+    #[error("its order is {order}, which does not keep the messages of a group in order")]
+    GroupsNotKept {
+        /// The queue's order.
+        order: Order,
+    },
     /// The key was used for another payload.
     #[error("the idempotency key was used before, for another payload")]
     IdempotencyMismatch,
@@ -500,6 +506,16 @@ pub enum DefineError {
     /// A setting is out of range.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Its order would no longer keep the messages of a group in order.
+    #[error(
+        "order: {unfinished} unfinished messages are in groups, and {order} does not keep the messages of a group in order"
+    )]
+    GroupsUnfinished {
+        /// The order that was wanted.
+        order: Order,
+        /// Messages in groups that are not terminal.
+        unfinished: u64,
+    },
     /// Its target is not configured.
     #[error("there is no target {0} in the configuration")]
     UnknownTarget(Name),

@@ -28,6 +28,20 @@ pub struct Promise {
     pub p90: Duration,
 }
 
+impl Promise {
+    /// This wait, but no shorter than the other.
+    #[must_use]
+    pub fn at_least(self, other: Self) -> Self {
+        Self { p50: self.p50.max(other.p50), p90: self.p90.max(other.p90) }
+    }
+
+    /// This wait, but no shorter than until the message is due.
+    #[must_use]
+    pub fn not_before(self, due: Duration) -> Self {
+        self.at_least(Self { p50: due, p90: due })
+    }
+}
+
 /// A rate of events with exponential forgetting, free of the bias towards zero at the start.
 #[derive(Debug, Clone)]
 pub struct Meter {

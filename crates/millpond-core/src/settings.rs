@@ -46,9 +46,26 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whether messages of one group keep their order in it.
+    /// Whether messages of one group keep their order in it. Elsewhere, messages with a group are refused; where a
+    /// restart with another configuration finds such messages unfinished, or a replay brings them back, they go out
+    /// as if they had no group, for the rest of their lives or until the next restart.
     pub fn keeps_groups(self) -> bool {
         matches!(self, Self::Fifo)
+    }
+
+    /// The word used in settings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Lifo => "lifo",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl std::fmt::Display for Order {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.as_str())
     }
 }
 

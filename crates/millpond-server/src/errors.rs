@@ -118,6 +118,12 @@ impl Told for EnqueueError {
             Self::DelayTooLong | Self::TtlOutOfRange { .. } | Self::DelayBeyondTtl => {
                 Problem::new(Slug::InvalidMessage, format!("queue {queue}: {self}"))
             }
+            Self::GroupsNotKept { .. } => {
+                let detail = format!(
+                    "queue {queue}: {self}; send it without a group, or to a queue whose order is fifo"
+                );
+                Problem::new(Slug::InvalidMessage, detail)
+            }
             Self::TooLarge { .. } => Problem::new(Slug::TooLarge, format!("queue {queue}: {self}")),
             Self::IdempotencyMismatch => {
                 let detail = format!(
@@ -186,6 +192,10 @@ impl Told for DefineError {
                 let detail =
                     format!("{self}; let them finish, cancel them, or replay or delete the dead letters");
                 Problem::new(Slug::InUse, format!("queue {queue}: {detail}"))
+            }
+            Self::GroupsUnfinished { .. } => {
+                let detail = format!("queue {queue}: {self}; let them finish or cancel them, then change it");
+                Problem::new(Slug::InUse, detail)
             }
             Self::Settings(_) | Self::UnknownTarget(_) => {
                 Problem::new(Slug::Malformed, format!("queue {queue}: {self}"))

@@ -3,6 +3,7 @@
 //! Owns the invariants that can be checked from inside. Must never change anything.
 
 use super::Pond;
+use super::slot::Slot;
 use super::timers::Timer;
 use crate::message::{Phase, QueueNumber};
 
@@ -44,6 +45,7 @@ impl Pond {
                 Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
             }
             counts.kept += 1;
+            self.assert_in_order(&slot);
             if !message.phase.is_terminal() {
                 counts.unfinished += 1;
                 counts.bytes += u64::from(message.size_bytes);
@@ -79,6 +81,7 @@ impl Pond {
     fn assert_queues(&self, counted: &[Counts]) {
         for (index, counts) in counted.iter().enumerate() {
             let queue = &self.queues[index];
+            queue.ready.assert_consistent();
             let held = Counts {
                 ready: queue.ready.len(),
                 arriving: queue.arriving,
@@ -92,6 +95,50 @@ impl Pond {
             };
             assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);
             assert_eq!(QueueNumber(u32::try_from(index).expect("numbers are u32")), queue.number);
+        }
+        self.assert_groups();
+        self.assert_targets();
+    }
+
+    /// Checks that a message stands in the order, and in its group, as it must.
+    fn assert_in_order(&self, slot: &Slot) {
+        let message = &slot.message;
+        let queue = self.queue_ref(message.queue);
+        let ready = queue.ready_of(slot);
+        let visible = message.phase == Phase::Ready && slot.visible;
+        assert_eq!(
+            queue.ready.holds(ready),
+            visible,
+            "{:?}: it stands in the order if it is ready",
+            message.seq
+        );
+        // Messages that were released from their group at the latest restart may be leased side by side.
+        let alone = message.phase != Phase::Leased || !ready.blocked || slot.restored_lease;
+        assert!(alone, "{:?}: leased, and not the first of its group", message.seq);
+    }
+
+    /// Checks that every group holds unfinished messages, and them only.
+    fn assert_groups(&self) {
+        let mut members = vec![0; self.queues.len()];
+        for (_, slot) in self.slots.iter().filter(|(_, slot)| !slot.message.phase.is_terminal()) {
+            let Some(group) = &slot.message.group else { continue };
+            let queue = self.queue_ref(slot.message.queue);
+            let member = queue.groups.before(group, slot.message.place).is_some();
+            members[slot.message.queue.0 as usize] += u64::from(member);
+        }
+        for (queue, members) in self.queues.iter().zip(members) {
+            assert_eq!(queue.groups.len(), members, "queue {}: members of groups", queue.name);
+        }
+    }
+
+    /// Checks that every target knows which of its queues have work.
+    fn assert_targets(&self) {
+        for (index, target) in self.targets.iter().enumerate() {
+            let own = || self.queues.iter().filter(|queue| queue.target == Some(index));
+            let open = own().filter(|queue| queue.may_hand_out()).map(|queue| queue.number.0 as usize);
+            assert!(target.open.iter().copied().eq(open), "target {}: queues that may hand out", target.name);
+            let working = own().filter(|queue| !queue.paused && queue.ready.has_eligible()).count();
+            assert_eq!(target.working, working as u64, "target {}: queues with work", target.name);
         }
     }
 }

@@ -57,6 +57,7 @@ impl Pond {
             | EnqueueError::DelayTooLong
             | EnqueueError::TtlOutOfRange { .. }
             | EnqueueError::DelayBeyondTtl
+            | EnqueueError::GroupsNotKept { .. }
             | EnqueueError::IdempotencyMismatch => {}
         }
     }
@@ -71,6 +72,10 @@ impl Pond {
             return Ok(duplicate);
         }
         let ttl = self.check_times(number, new)?;
+        let order = self.queue_ref(number).settings.order;
+        if new.group.is_some() && !order.keeps_groups() {
+            return Err(EnqueueError::GroupsNotKept { order });
+        }
         match self.storage {
             StorageState::Roomy => {}
             StorageState::NoEnqueue | StorageState::SettleOnly => return Err(EnqueueError::StorageFull),
@@ -79,7 +84,7 @@ impl Pond {
             return Err(EnqueueError::Draining);
         }
         let outlook = self.outlook(number, now);
-        self.check_bounds(number, new.content.size_bytes(), outlook, now)?;
+        self.check_bounds(number, new, outlook, now)?;
         Ok(self.accept(number, new, ttl, outlook, now))
     }
 
@@ -126,11 +131,13 @@ impl Pond {
     fn check_bounds(
         &mut self,
         number: QueueNumber,
-        size_bytes: u64,
+        new: &NewMessage,
         outlook: Option<Outlook>,
         now: Now,
     ) -> Result<(), EnqueueError> {
         let chance = self.chance.f64();
+        let size_bytes = new.content.size_bytes();
+        let predicted = self.predicted_wait_of_new(number, new, outlook, now);
         let per_second = outlook.map(|outlook| outlook.capacity_per_second);
         let queue = self.queue_mut(number);
         let full = if queue.settings.max_messages.is_some_and(|max| queue.unfinished >= max) {
@@ -146,9 +153,7 @@ impl Pond {
             let retry_after = queue.return_times.next(earliest, per_second, now.mono, chance);
             return Err(EnqueueError::QueueFull { what, retry_after });
         }
-        let (Some(max), Some(outlook)) = (queue.settings.max_wait, outlook) else { return Ok(()) };
-        // What failed comes back before a new message, so it counts as ahead of it here.
-        let predicted = outlook.wait(queue.ahead_of_new() + queue.backoff.len() as u64).p50;
+        let (Some(max), Some(predicted)) = (queue.settings.max_wait, predicted) else { return Ok(()) };
         if predicted <= max {
             return Ok(());
         }
@@ -196,11 +201,7 @@ impl Pond {
             result: None,
             history: Vec::new(),
         };
-        let ahead = self.queue_ref(number).ahead_of_new();
-        let promise = outlook.map(|outlook| {
-            let wait = outlook.wait(ahead);
-            crate::forecast::Promise { p50: wait.p50.max(new.delay), p90: wait.p90.max(new.delay) }
-        });
+        let (position, promise) = self.foresee_new(number, new, outlook, now);
         let record =
             Record::Message { message: Box::new(message.clone()), content: Some(Arc::clone(&new.content)) };
         self.insert(message, due_since, now.mono.plus(ttl));
@@ -211,7 +212,7 @@ impl Pond {
         Accepted {
             seq,
             phase,
-            position: (!delayed).then_some(ahead),
+            position,
             promise,
             result_in: self.result_in(number, promise),
             accepted: now.wall,
@@ -233,6 +234,7 @@ impl Pond {
             self.timers.set(due_since, Timer::Phase(seq));
         }
         let queue = self.queue_mut(number);
+        queue.join_group(&slot);
         queue.enter(&slot);
         queue.kept += 1;
         self.slots.insert(seq, slot);

@@ -2,6 +2,7 @@
 //!
 //! Owns hand-outs. Must never exceed a cap, hand out what is not durable, or count a delivery twice.
 
+use super::order::{Oldest, Rules};
 use super::queue::Waiter;
 use super::timers::Timer;
 use super::{Pond, WAITING_MAX, WaitingFor};
@@ -12,8 +13,8 @@ use crate::identity::{Receipt, Seq};
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
 use crate::name::Label;
 use crate::record::Record;
-use crate::settings::{LEASE_TOTAL_MAX, WAIT_MAX};
-use crate::time::Now;
+use crate::settings::{LEASE_TOTAL_MAX, Order, WAIT_MAX};
+use crate::time::{Mono, Now};
 use std::time::Duration;
 
 /// Most messages in one hand-out to a worker.
@@ -46,6 +47,11 @@ impl Pond {
 
     /// Hands out what one queue can give, to waiting workers first, then to its target.
     pub(super) fn serve(&mut self, number: QueueNumber, now: Now) {
+        let queue = self.queue_mut(number);
+        if !queue.paused && queue.ready.has_eligible() {
+            // A group may just have gone on.
+            queue.busy.begin(now.mono);
+        }
         self.serve_workers(number, now);
         if let Some(target) = self.queue_ref(number).target {
             self.serve_target(target, now);
@@ -59,11 +65,13 @@ impl Pond {
         }
     }
 
+    /// Whether no queue may hand out anything now.
+    fn hands_out_nothing(&self) -> bool {
+        self.draining || self.storage == StorageState::SettleOnly
+    }
+
     fn may_hand_out(&self, number: QueueNumber) -> bool {
-        let queue = self.queue_ref(number);
-        let targets = || queue.target.map(|index| self.targets[index].settings.concurrency);
-        let cap = queue.settings.concurrency.or_else(targets);
-        queue.may_hand_out(cap) && !self.draining && self.storage != StorageState::SettleOnly
+        !self.hands_out_nothing() && self.queue_ref(number).may_hand_out()
     }
 
     /// The next message of a queue, unless the queue may hand out nothing now.
@@ -71,9 +79,28 @@ impl Pond {
         if !self.may_hand_out(number) {
             return None;
         }
-        let seq = self.queue_ref(number).ready.first()?;
+        let seq = self.queue_ref(number).ready.next(&self.rules(number, now.mono), now.mono)?;
         // Expired work never goes out: its timer is due and will take it away in the next step.
         self.slot(seq).expiry_timer.is_some_and(|at| at > now.mono).then_some(seq)
+    }
+
+    /// Since when one of the oldest messages of a queue has been due.
+    pub(super) fn due_since(&self, oldest: Oldest) -> Mono {
+        match oldest {
+            Oldest::Prompt(seq) => self.slot(seq).due_since,
+            Oldest::Since(since) => since,
+        }
+    }
+
+    /// What the order of a queue rests on now.
+    pub(super) fn rules(&self, number: QueueNumber, now: Mono) -> Rules {
+        let settings = &self.queue_ref(number).settings;
+        let is_fresh = || {
+            let oldest = self.queue_ref(number).ready.oldest_eligible();
+            let age = oldest.map(|oldest| now.since(self.due_since(oldest))).max();
+            age.is_none_or(|age| age < settings.fresh_within)
+        };
+        Rules::new(settings, settings.order == Order::Adaptive && is_fresh())
     }
 
     fn serve_workers(&mut self, number: QueueNumber, now: Now) {
@@ -90,7 +117,7 @@ impl Pond {
     }
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
-        while self.targets[index].has_room() {
+        while self.targets[index].has_room() && !self.hands_out_nothing() {
             let Some((turn, seq)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {
@@ -105,7 +132,7 @@ impl Pond {
         }
     }
 
-    fn wake_target_at(&mut self, index: usize, at: crate::time::Mono) {
+    fn wake_target_at(&mut self, index: usize, at: Mono) {
         let timer = Timer::Target(index);
         if let Some(set) = self.targets[index].timer.replace(at) {
             self.timers.clear(set, timer);
@@ -115,12 +142,9 @@ impl Pond {
 
     /// The next message for a target, and whose turn that takes: its queues take turns.
     fn next_for(&self, index: usize, now: Now) -> Option<(usize, Seq)> {
-        let target = &self.targets[index];
-        let count = target.queues.len();
-        (0..count).map(|step| (target.turn + step) % count).find_map(|turn| {
-            let number = self.queues[target.queues[turn]].number;
-            self.next_of(number, now).map(|seq| (turn, seq))
-        })
+        self.targets[index]
+            .open_in_turn()
+            .find_map(|queue| self.next_of(self.queues[queue].number, now).map(|seq| (queue, seq)))
     }
 
     fn hand_out(
@@ -134,6 +158,9 @@ impl Pond {
         let epoch = self.epoch;
         let until = now.wall.plus(lease);
         let number = self.slot(seq).message.queue;
+        let rules = self.rules(number, now.mono);
+        let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
+        self.queues[number.0 as usize].count_hand_out(slot, &rules, now.mono);
         self.shift(seq, Phase::Leased, Some(now.mono.plus(lease)), |slot| {
             slot.started = now.mono;
             slot.message.consumer.clone_from(&consumer);

@@ -34,16 +34,8 @@ impl Pond {
     pub(super) fn status_of(&self, seq: Seq, now: Now) -> Status {
         let slot = self.slot(seq);
         let queue = self.queue_ref(slot.message.queue);
-        let position = queue.position(&slot);
         let outlook = self.outlook(slot.message.queue, now);
-        let mut promise = position.zip(outlook).map(|(ahead, outlook)| outlook.wait(ahead));
-        if matches!(slot.message.phase, Phase::Delayed | Phase::Backoff) {
-            let until_due = slot.phase_timer.map_or(Duration::ZERO, |at| at.since(now.mono));
-            promise = outlook.map(|outlook| {
-                let wait = outlook.wait(queue.ready.rank(slot.message.place));
-                crate::forecast::Promise { p50: wait.p50.max(until_due), p90: wait.p90.max(until_due) }
-            });
-        }
+        let (position, promise) = self.foresee(&slot, outlook, now);
         let result_in = if slot.message.phase.is_terminal() {
             Duration::ZERO
         } else {

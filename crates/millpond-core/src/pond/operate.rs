@@ -2,7 +2,7 @@
 //!
 //! Owns definitions. Must never change a message's life.
 
-use super::queue::Queue;
+use super::queue::{Queue, Told};
 use super::{Pond, QUEUES_MAX};
 use crate::command::{DefineError, QueueError, Reply, RequestId};
 use crate::identity::Seq;
@@ -27,8 +27,13 @@ impl Pond {
             return Err(DefineError::UnknownTarget(target.clone()));
         }
         if let Some(number) = self.queue_named(&name) {
-            if self.queue_ref(number).declared {
+            let queue = self.queue_ref(number);
+            if queue.declared {
                 return Err(DefineError::Declared);
+            }
+            let (order, unfinished) = (settings.order, queue.groups.len());
+            if unfinished > 0 && !order.keeps_groups() {
+                return Err(DefineError::GroupsUnfinished { order, unfinished });
             }
             self.change(number, settings);
             self.serve(number, now);
@@ -68,18 +73,18 @@ impl Pond {
         self.write_queue(number, true);
     }
 
-    /// Ties a queue to the target that its settings name.
+    /// Ties a queue to the target that its settings name, and to the caps.
     pub(super) fn bind(&mut self, number: QueueNumber) {
         let index = number.0 as usize;
-        for target in &mut self.targets {
-            target.queues.retain(|&queue| queue != index);
-        }
         let queue = &mut self.queues[index];
+        if let Some(target) = queue.target {
+            self.targets[target].hear(index, std::mem::take(&mut queue.told), Told::default());
+        }
         let wanted = queue.settings.target.as_ref().filter(|_| !queue.deleted);
         queue.target = wanted.and_then(|name| self.targets.iter().position(|target| target.name == *name));
-        if let Some(target) = queue.target {
-            self.targets[target].queues.push(index);
-        }
+        let targets = || queue.target.map(|target| self.targets[target].settings.concurrency);
+        queue.cap = queue.settings.concurrency.or_else(targets);
+        queue.tell(&mut self.targets);
     }
 
     fn queue_record(&self, number: QueueNumber) -> Record {
@@ -134,10 +139,11 @@ impl Pond {
             return self.reply(request, Reply::Paused(Err(QueueError::Unknown)));
         };
         if self.queue_ref(number).paused != paused {
-            let queue = self.queue_mut(number);
+            let queue = &mut self.queues[number.0 as usize];
             queue.paused = paused;
             // Nothing is learned about the workers while they are kept from the work.
-            queue.busy.note(!paused && !queue.ready.is_empty(), 0, now.mono);
+            queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
+            queue.tell(&mut self.targets);
             self.write_queue(number, true);
             self.serve(number, now);
         }

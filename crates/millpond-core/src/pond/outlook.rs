@@ -3,6 +3,7 @@
 //! Owns which measurement counts. Must never promise while a queue is paused or its target is down.
 
 use super::Pond;
+use super::order::Direction;
 use crate::command::QueueView;
 use crate::forecast::{Outlook, Promise, seconds};
 use crate::message::QueueNumber;
@@ -38,11 +39,7 @@ impl Pond {
             return None;
         }
         // Queues that share a target take turns, so those with work share it evenly.
-        let others = target
-            .queues
-            .iter()
-            .filter(|&&index| index != number.0 as usize && !self.queues[index].ready.is_empty());
-        let sharing = (others.count() + 1) as f64;
+        let sharing = (target.working - u64::from(queue.told.working) + 1) as f64;
         let slots = f64::from(target.settings.concurrency) / sharing;
         let slots = queue.settings.concurrency.map_or(slots, |cap| slots.min(f64::from(cap)));
         let by_slots = slots / service_seconds?;
@@ -54,7 +51,7 @@ impl Pond {
         })
     }
 
-    fn service_seconds(&self, number: QueueNumber) -> Option<f64> {
+    pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {
         let queue = self.queue_ref(number);
         let expected = queue.settings.expected_service_time.map(|time| time.as_secs_f64());
         // A service too short to measure must not make the capacity infinite.
@@ -103,7 +100,9 @@ impl Pond {
             completions_per_second: queue.completions.per_second(now.mono),
             capacity_per_second: capacity,
             utilization: if capacity > 0.0 { arrivals / capacity } else { 0.0 },
-            predicted_wait: outlook.map(|outlook| outlook.wait(ready).p50),
+            predicted_wait: outlook
+                .filter(|_| self.rules(number, now.mono).direction() == Direction::Oldest)
+                .map(|outlook| outlook.wait(ready).p50),
             drain: match outlook {
                 Some(outlook) => outlook.drain(ready, arrivals),
                 None => (ready == 0).then_some(Duration::ZERO),
@@ -123,11 +122,7 @@ impl Pond {
     /// Ages of the oldest ready, leased and backing-off message.
     fn ages(&self, number: QueueNumber, now: Mono) -> [Duration; 3] {
         let queue = self.queue_ref(number);
-        let prompt = queue.ready.oldest_prompt().map(|seq| self.slot(seq).due_since);
-        let ready = match (prompt, queue.ready.oldest_late()) {
-            (Some(prompt), Some(late)) => Some(prompt.min(late)),
-            (prompt, late) => prompt.or(late),
-        };
+        let ready = queue.ready.oldest().map(|oldest| self.due_since(oldest)).min();
         let leased = queue.leased.first().map(|&(since, _)| since);
         let backoff = queue.backoff.first().map(|&(since, _)| since);
         [ready, leased, backoff].map(|since| since.map_or(Duration::ZERO, |since| now.since(since)))

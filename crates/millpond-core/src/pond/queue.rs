@@ -2,8 +2,10 @@
 //!
 //! Owns membership, counts and ages. Must never change a message.
 
-use super::ready::{Ready, ReadySet};
+use super::groups::Groups;
+use super::order::{Age, Ready, ReadySet, Rules};
 use super::slot::Slot;
+use super::target::Target;
 use crate::command::RequestId;
 use crate::forecast::{BusyThroughput, Meter, ReturnTimes, ServiceTime};
 use crate::identity::Seq;
@@ -35,6 +37,15 @@ pub(super) struct ReplayTask {
     pub(super) replayed: u64,
 }
 
+/// What a target is told of each of its queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Told {
+    /// It has work, and is not paused: it takes its share of the target.
+    pub(super) working: bool,
+    /// It may hand out work now.
+    pub(super) open: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) number: QueueNumber,
@@ -49,7 +60,12 @@ pub(super) struct Queue {
     pub(super) paused: bool,
     /// Its target's index, if it has one that is configured.
     pub(super) target: Option<usize>,
+    /// The most messages in work at once: its own cap, or its target's.
+    pub(super) cap: Option<u32>,
+    /// What its target has been told of it.
+    pub(super) told: Told,
     pub(super) ready: ReadySet,
+    pub(super) groups: Groups,
     /// Ready messages that are not durable yet, and so in nobody's sight.
     pub(super) arriving: u64,
     pub(super) delayed: u64,
@@ -83,7 +99,10 @@ impl Queue {
             kept: 0,
             paused: false,
             target: None,
+            cap: None,
+            told: Told::default(),
             ready: ReadySet::default(),
+            groups: Groups::default(),
             arriving: 0,
             delayed: 0,
             leased: BTreeSet::new(),
@@ -103,26 +122,72 @@ impl Queue {
         }
     }
 
-    fn ready_of(slot: &Slot) -> Ready {
+    /// What the order of a message depends on, if it is ready.
+    pub(super) fn ready_of<'a>(&self, slot: &'a Slot) -> Ready<'a> {
         let message = &slot.message;
+        let group = message.group.as_ref();
         Ready {
             seq: message.seq,
-            place: message.place,
-            due_since: slot.due_since,
-            prompt: message.place == message.seq.0 && message.first_due == message.accepted,
+            age: Age {
+                place: message.place,
+                due_since: slot.due_since,
+                prompt: message.place == message.seq.0 && message.first_due == message.accepted,
+            },
+            criticality: message.criticality,
+            tenant: message.tenant.as_ref(),
+            retry: message.attempts > 0,
+            blocked: group.is_some_and(|group| self.groups.is_blocked(group, message.place)),
         }
+    }
+
+    /// A message has begun its life, or was brought back to it: before it enters. Returns the place of the one that was
+    /// first in its group so far, if this one comes before it.
+    pub(super) fn join_group(&mut self, slot: &Slot) -> Option<u64> {
+        let message = &slot.message;
+        let group = message.group.as_ref()?;
+        let joins = self.settings.order.keeps_groups() && !message.phase.is_terminal();
+        joins.then(|| self.groups.join(group, message.place)).flatten()
+    }
+
+    /// A message that was first in its group is so no more.
+    pub(super) fn block(&mut self, slot: &Slot) {
+        if slot.message.phase == Phase::Ready && slot.visible {
+            let ready = self.ready_of(slot);
+            self.ready.remove(Ready { blocked: false, ..ready });
+            self.ready.insert(Ready { blocked: true, ..ready });
+        }
+    }
+
+    /// A message has become the first of its group.
+    pub(super) fn unblock(&mut self, slot: &Slot) {
+        if slot.message.phase == Phase::Ready && slot.visible {
+            let ready = self.ready_of(slot);
+            self.ready.remove(Ready { blocked: true, ..ready });
+            self.ready.insert(Ready { blocked: false, ..ready });
+        }
+    }
+
+    /// Counts a hand-out of a ready message that is about to leave.
+    pub(super) fn count_hand_out(&mut self, slot: &Slot, rules: &Rules, now: Mono) {
+        let ready = self.ready_of(slot);
+        self.ready.count_hand_out(ready, rules, now);
     }
 
     /// Counts a message in where it stands.
     pub(super) fn enter(&mut self, slot: &Slot) {
         let seq = slot.message.seq;
+        let (criticality, tenant) = (slot.message.criticality, slot.message.tenant.as_ref());
         match slot.message.phase {
-            Phase::Ready if !slot.visible => self.arriving += 1,
-            Phase::Ready => self.ready.insert(Self::ready_of(slot)),
+            Phase::Ready if !slot.visible => {
+                self.arriving += 1;
+                self.ready.count_arriving(criticality, tenant, 1);
+            }
+            Phase::Ready => self.ready.insert(self.ready_of(slot)),
             Phase::Delayed => self.delayed += 1,
             Phase::Leased => assert!(self.leased.insert((slot.due_since, seq)), "leased twice: {seq:?}"),
             Phase::Backoff => {
                 assert!(self.backoff.insert((slot.due_since, seq)), "in backoff twice: {seq:?}");
+                self.ready.count_backoff(criticality, tenant, 1);
             }
             Phase::Dead => assert!(self.dead.insert(seq), "dead twice: {seq:?}"),
             Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
@@ -136,12 +201,19 @@ impl Queue {
     /// Counts a message out of where it stands.
     pub(super) fn leave(&mut self, slot: &Slot) {
         let seq = slot.message.seq;
+        let (criticality, tenant) = (slot.message.criticality, slot.message.tenant.as_ref());
         match slot.message.phase {
-            Phase::Ready if !slot.visible => self.arriving -= 1,
-            Phase::Ready => self.ready.remove(Self::ready_of(slot)),
+            Phase::Ready if !slot.visible => {
+                self.arriving -= 1;
+                self.ready.count_arriving(criticality, tenant, -1);
+            }
+            Phase::Ready => self.ready.remove(self.ready_of(slot)),
             Phase::Delayed => self.delayed -= 1,
             Phase::Leased => assert!(self.leased.remove(&(slot.due_since, seq)), "not leased: {seq:?}"),
-            Phase::Backoff => assert!(self.backoff.remove(&(slot.due_since, seq)), "not in backoff: {seq:?}"),
+            Phase::Backoff => {
+                assert!(self.backoff.remove(&(slot.due_since, seq)), "not in backoff: {seq:?}");
+                self.ready.count_backoff(criticality, tenant, -1);
+            }
             Phase::Dead => assert!(self.dead.remove(&seq), "not dead: {seq:?}"),
             Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
         }
@@ -151,25 +223,23 @@ impl Queue {
         }
     }
 
-    /// Whether the queue itself allows another hand-out under `cap`.
-    pub(super) fn may_hand_out(&self, cap: Option<u32>) -> bool {
+    /// Whether the queue itself allows another hand-out.
+    pub(super) fn may_hand_out(&self) -> bool {
         !self.paused
             && !self.deleted
-            && !self.ready.is_empty()
-            && cap.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
+            && self.ready.has_eligible()
+            && self.cap.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
             && (self.dead.len() as u64) < self.settings.dead_letter.max_messages
     }
 
-    /// Where a message that arrives now would stand: how many are due before it.
-    pub(super) fn ahead_of_new(&self) -> u64 {
-        self.ready.len() + self.arriving
-    }
-
-    /// How many messages start before this one, where that can be said.
-    pub(super) fn position(&self, slot: &Slot) -> Option<u64> {
-        match slot.message.phase {
-            Phase::Ready => Some(self.ready.rank(slot.message.place)),
-            _ => None,
+    /// Tells the queue's target what has changed: it must not ask all its queues at every turn.
+    pub(super) fn tell(&mut self, targets: &mut [Target]) {
+        let Some(target) = self.target else { return };
+        let working = !self.paused && !self.deleted && self.ready.has_eligible();
+        let told = Told { working, open: working && self.may_hand_out() };
+        if told != self.told {
+            targets[target].hear(self.number.0 as usize, self.told, told);
+            self.told = told;
         }
     }
 }

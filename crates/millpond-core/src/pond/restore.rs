@@ -3,7 +3,9 @@
 //! Owns what each record means for a restored message. Must never emit anything before all is replayed.
 
 use super::Pond;
+use super::queue::Queue;
 use super::slot::Slot;
+use super::slots::Slots;
 use super::target::Target;
 use super::timers::Timer;
 use crate::command::{Declared, OpNumber};
@@ -90,7 +92,7 @@ impl Pond {
         let index = record.number.0 as usize;
         while self.queues.len() <= index {
             let number = QueueNumber(u32::try_from(self.queues.len()).expect("numbers are u32"));
-            let mut gap = super::Queue::new(number, record.name.clone(), record.settings.clone());
+            let mut gap = Queue::new(number, record.name.clone(), record.settings.clone());
             gap.deleted = true;
             self.queues.push(gap);
         }
@@ -186,8 +188,8 @@ impl Pond {
             *holder = seq.max(*holder);
         }
         let queue = &mut self.queues[message.queue.0 as usize];
-        queue.enter(&slot);
-        queue.kept += 1;
+        enter_restored(queue, &slot, &self.slots);
+        queue.tell(&mut self.targets);
     }
 
     /// Sets a restored message where it stands.
@@ -246,8 +248,8 @@ impl Pond {
             self.targets[target].occupied += 1;
             slot.occupies = Some(target);
         }
-        queue.enter(&slot);
-        queue.kept += 1;
+        enter_restored(queue, &slot, &self.slots);
+        queue.tell(&mut self.targets);
         self.slots.insert(seq, slot);
         self.slots.may_rest(seq);
     }
@@ -282,6 +284,19 @@ impl Pond {
                 .map(move |attempt| (target, resume(now, attempt.ended(), attempt.ended().plus(hold))))
                 .filter(move |(_, until)| *until > now.mono)
         })
+    }
+}
+
+/// Counts a restored message in where it stands. It can come before what its group had so far: a replayed one has a
+/// later place than its number.
+fn enter_restored(queue: &mut Queue, slot: &Slot, slots: &Slots) {
+    let first_so_far = queue.join_group(slot);
+    queue.enter(slot);
+    queue.kept += 1;
+    if let Some(place) = first_so_far
+        && let Some(former) = slots.get(queue.ready.seq_at(place))
+    {
+        queue.block(&former);
     }
 }
 

@@ -131,7 +131,7 @@ impl Pond {
         queue.totals.service.observe(took);
         queue.service.observe(took);
         queue.completions.count(1.0, now.mono);
-        let waiting = !queue.ready.is_empty();
+        let waiting = queue.ready.has_eligible();
         queue.busy.note(waiting, 1, now.mono);
         let max_bytes = usize::try_from(queue.settings.result_max_bytes).unwrap_or(usize::MAX);
         let result = result.map(|result| bounded(result, max_bytes));

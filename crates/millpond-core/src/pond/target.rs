@@ -2,12 +2,14 @@
 //!
 //! Owns the hard cap and the pace. Must never choose a message.
 
+use super::queue::Told;
 use crate::command::CallOutcome;
 use crate::name::Name;
 use crate::rate::Pacer;
 use crate::settings::TargetSettings;
 use crate::stats::TargetStats;
 use crate::time::Mono;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Failures in a row after which a target counts as down, and nothing is promised any more.
@@ -22,9 +24,11 @@ pub(super) struct Target {
     pacer: Option<Pacer>,
     /// Asked to be left alone until then.
     pub(super) paused_until: Mono,
-    /// The queues that use it, by index.
-    pub(super) queues: Vec<usize>,
-    /// The queue whose turn it is.
+    /// Queues with work for it.
+    pub(super) working: u64,
+    /// Those that may hand it out now, by index.
+    pub(super) open: BTreeSet<usize>,
+    /// The queue whose turn it is, or that comes before it.
     pub(super) turn: usize,
     failures_in_row: u32,
     /// The timer that is set for it.
@@ -41,11 +45,27 @@ impl Target {
             occupied: 0,
             pacer,
             paused_until: Mono(i64::MIN),
-            queues: Vec::new(),
+            working: 0,
+            open: BTreeSet::new(),
             turn: 0,
             failures_in_row: 0,
             timer: None,
         }
+    }
+
+    /// Hears of a queue what has changed.
+    pub(super) fn hear(&mut self, queue: usize, before: Told, now: Told) {
+        self.working = self.working + u64::from(now.working) - u64::from(before.working);
+        if now.open {
+            self.open.insert(queue);
+        } else {
+            self.open.remove(&queue);
+        }
+    }
+
+    /// The queues that may hand it out work, from the one whose turn it is.
+    pub(super) fn open_in_turn(&self) -> impl Iterator<Item = usize> {
+        self.open.range(self.turn..).chain(self.open.range(..self.turn)).copied()
     }
 
     pub(super) fn has_room(&self) -> bool {

@@ -25,6 +25,7 @@ impl Pond {
     ) {
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let queue = &mut self.queues[slot.message.queue.0 as usize];
+        let was_over = slot.message.phase.is_terminal();
         queue.leave(slot);
         if let Some(at) = slot.phase_timer.take() {
             self.timers.clear(at, Timer::Phase(seq));
@@ -40,7 +41,19 @@ impl Pond {
         {
             self.expiries.clear(seq, at, slot.message.ttl_micros());
         }
+        if was_over {
+            queue.join_group(slot);
+        }
         queue.enter(slot);
+        if !was_over
+            && phase.is_terminal()
+            && let Some(group) = &slot.message.group
+            && let Some(place) = queue.groups.part(group, slot.message.place)
+            && let Some(next) = self.slots.get(queue.ready.seq_at(place))
+        {
+            queue.unblock(&next);
+        }
+        queue.tell(&mut self.targets);
     }
 
     /// Lets a message be handed out if its way into `ready` is durable. It may have died and been replayed
@@ -55,6 +68,7 @@ impl Pond {
         queue.leave(slot);
         slot.visible = true;
         queue.enter(slot);
+        queue.tell(&mut self.targets);
         let (phase, number) = (slot.message.phase, slot.message.queue);
         self.slots.may_rest(seq);
         if phase == Phase::Ready {
@@ -294,6 +308,7 @@ impl Pond {
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(&slot);
         queue.kept -= 1;
+        queue.tell(&mut self.targets);
         if let Some(at) = slot.phase_timer {
             self.timers.clear(at, Timer::Phase(seq));
         }

@@ -10,7 +10,9 @@
 mod bounds;
 mod dead_letters;
 mod edges;
+mod fairness;
 mod forecast;
+mod groups;
 mod leases;
 mod life;
 mod push;
