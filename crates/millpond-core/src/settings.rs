@@ -178,7 +178,8 @@ pub struct QueueSettings {
     pub target: Option<Name>,
     /// The most messages in work at once, over push and pull together. `None`: the target's cap, or no cap.
     pub concurrency: Option<u32>,
-    /// The promise: work that would probably start later than this is refused.
+    /// The promise: work that would probably start later than this is refused, whatever `overflow` says of the other
+    /// bounds. Where the newest work goes first, none would start later than what is there.
     pub max_wait: Option<Duration>,
     /// The most messages that are not terminal. `None`: only `max_bytes` bounds.
     pub max_messages: Option<u64>,

@@ -50,6 +50,8 @@ pub struct Totals {
     pub dead: u64,
     /// Messages that expired, dead-lettered or not.
     pub expired: u64,
+    /// Messages given up for newer ones.
+    pub dropped: u64,
     /// Messages withdrawn.
     pub cancelled: u64,
     /// Hand-outs that ended, by outcome, in the order of [`AttemptOutcome::ALL`].

@@ -156,7 +156,7 @@ pub(crate) fn queue_stats(stats: &stats::QueueStats) -> QueueStats {
         refused_total: totals.refused(),
         dead_total: totals.dead,
         expired_total: totals.expired,
-        dropped_total: 0,
+        dropped_total: stats.totals.dropped,
         cancelled_total: totals.cancelled,
     }
 }

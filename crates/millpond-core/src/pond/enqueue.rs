@@ -1,4 +1,4 @@
-//! The way in: bounds, duplicates, acceptance.
+//! The way in: duplicates, checks, acceptance.
 //!
 //! Owns the decision to accept. What is refused here was never stored. Must never look at a body.
 
@@ -15,9 +15,6 @@ use crate::settings::DELAY_MAX;
 use crate::time::Now;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// When a caller shall come back if nothing better is known.
-const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 
 impl Pond {
     pub(super) fn enqueue(&mut self, request: RequestId, queue: &Name, messages: Vec<NewMessage>, now: Now) {
@@ -126,40 +123,6 @@ impl Pond {
             return Err(EnqueueError::DelayBeyondTtl);
         }
         Ok(ttl)
-    }
-
-    fn check_bounds(
-        &mut self,
-        number: QueueNumber,
-        new: &NewMessage,
-        outlook: Option<Outlook>,
-        now: Now,
-    ) -> Result<(), EnqueueError> {
-        let chance = self.chance.f64();
-        let size_bytes = new.content.size_bytes();
-        let predicted = self.predicted_wait_of_new(number, new, outlook, now);
-        let per_second = outlook.map(|outlook| outlook.capacity_per_second);
-        let queue = self.queue_mut(number);
-        let full = if queue.settings.max_messages.is_some_and(|max| queue.unfinished >= max) {
-            Some("its bound on messages is")
-        } else if queue.unfinished_bytes.saturating_add(size_bytes) > queue.settings.max_bytes {
-            Some("its bound on bytes is")
-        } else {
-            None
-        };
-        if let Some(what) = full {
-            let earliest =
-                per_second.map_or(RETRY_AFTER_DEFAULT, |rate| crate::forecast::seconds(1.0 / rate));
-            let retry_after = queue.return_times.next(earliest, per_second, now.mono, chance);
-            return Err(EnqueueError::QueueFull { what, retry_after });
-        }
-        let (Some(max), Some(predicted)) = (queue.settings.max_wait, predicted) else { return Ok(()) };
-        if predicted <= max {
-            return Ok(());
-        }
-        let retry_after =
-            queue.return_times.next(predicted.saturating_sub(max), per_second, now.mono, chance);
-        Err(EnqueueError::WaitTooLong { predicted, max, retry_after })
     }
 
     fn accept(

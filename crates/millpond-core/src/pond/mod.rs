@@ -7,6 +7,7 @@
 //! [`Pond::handle`] as inputs come, taking [`Pond::effects`] after each, and not later than
 //! [`Pond::next_wakeup`].
 
+mod bounds;
 mod check;
 mod column;
 mod enqueue;

@@ -1,0 +1,113 @@
+//! The bounds of a queue, and whom a new message displaces where the queue drops its oldest work.
+//!
+//! Owns the decision at a bound. Must never give up work that somebody has, that waits for its time, or that matters
+//! more than the new message, nor any where that would not make room.
+
+use super::Pond;
+use crate::command::{EnqueueError, NewMessage};
+use crate::forecast::{Outlook, seconds};
+use crate::identity::Seq;
+use crate::message::{Criticality, Phase, QueueNumber};
+use crate::settings::Overflow;
+use crate::time::Now;
+use std::time::Duration;
+
+/// When a caller shall come back if nothing better is known.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
+/// Messages that one new message may displace: a large one does not sweep away a thousand small ones.
+const DISPLACED_MAX: usize = 64;
+
+/// By how much a new message exceeds a bound.
+#[derive(Debug, Clone, Copy)]
+struct Excess {
+    messages: u64,
+    bytes: u64,
+    what: &'static str,
+}
+
+/// What of a bound a class may use: all, three quarters or half of it, rounded up.
+fn share(bound: u64, criticality: Criticality) -> u64 {
+    match criticality {
+        Criticality::CriticalPlus | Criticality::Critical => bound,
+        Criticality::SheddablePlus => bound - bound / 4,
+        Criticality::Sheddable => bound - bound / 2,
+    }
+}
+
+impl Pond {
+    /// Refuses a message that a bound does not let in, or makes room for it where the queue drops its oldest.
+    pub(super) fn check_bounds(
+        &mut self,
+        number: QueueNumber,
+        new: &NewMessage,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> Result<(), EnqueueError> {
+        let chance = self.chance.f64();
+        let per_second = outlook.map(|outlook| outlook.capacity_per_second);
+        let displaced = match self.excess(number, new) {
+            None => Ok(Vec::new()),
+            Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess.what),
+        };
+        let displaced = displaced.map_err(|what| {
+            let earliest = per_second.map_or(RETRY_AFTER_DEFAULT, |rate| seconds(1.0 / rate));
+            let retry_after =
+                self.queue_mut(number).return_times.next(earliest, per_second, now.mono, chance);
+            EnqueueError::QueueFull { what, retry_after }
+        })?;
+        let max_wait = self.queue_ref(number).settings.max_wait;
+        if let Some(max) = max_wait
+            && let Some(predicted) = self.predicted_wait_of_new(number, new, outlook, now)
+            && predicted > max
+        {
+            let earliest = predicted.saturating_sub(max);
+            let queue = self.queue_mut(number);
+            let retry_after = queue.return_times.next(earliest, per_second, now.mono, chance);
+            return Err(EnqueueError::WaitTooLong { predicted, max, retry_after });
+        }
+        for seq in displaced {
+            self.queue_mut(number).totals.dropped += 1;
+            self.end(seq, Phase::Dropped, None, None, now);
+        }
+        Ok(())
+    }
+
+    fn excess(&self, number: QueueNumber, new: &NewMessage) -> Option<Excess> {
+        let queue = self.queue_ref(number);
+        let class = new.criticality;
+        let all = class <= Criticality::Critical;
+        let limit = queue.settings.max_messages.map_or(u64::MAX, |max| share(max, class));
+        let messages = (queue.unfinished + 1).saturating_sub(limit);
+        let held = queue.unfinished_bytes.saturating_add(new.content.size_bytes());
+        let bytes = held.saturating_sub(share(queue.settings.max_bytes, class));
+        let what = match (messages > 0, bytes > 0, all) {
+            (true, _, true) => "its bound on messages is",
+            (true, _, false) => "what work of this class may use of its bound on messages is",
+            (false, true, true) => "its bound on bytes is",
+            (false, true, false) => "what work of this class may use of its bound on bytes is",
+            (false, false, _) => return None,
+        };
+        Some(Excess { messages, bytes, what })
+    }
+
+    /// Whom a new message of a class displaces: the oldest of the least critical that are not more critical than it.
+    /// `None`: nobody, it does not fit.
+    fn displaced(&self, number: QueueNumber, criticality: Criticality, excess: Excess) -> Option<Vec<Seq>> {
+        let queue = self.queue_ref(number);
+        if queue.settings.overflow != Overflow::DropOldest {
+            return None;
+        }
+        let ready = &queue.ready;
+        let classes = Criticality::ALL.into_iter().rev().filter(|class| *class >= criticality);
+        let places = classes.flat_map(|class| ready.eligible_in(class)).take(DISPLACED_MAX);
+        let (mut displaced, mut bytes) = (Vec::new(), 0);
+        for seq in places.map(|place| ready.seq_at(place)) {
+            displaced.push(seq);
+            bytes += u64::from(self.slot(seq).message.size_bytes);
+            if displaced.len() as u64 >= excess.messages && bytes >= excess.bytes {
+                return Some(displaced);
+            }
+        }
+        None
+    }
+}
