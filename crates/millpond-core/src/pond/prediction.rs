@@ -4,7 +4,7 @@
 //! none: what came last may start first.
 
 use super::Pond;
-use super::order::Direction;
+use super::order::{Direction, Line};
 use super::slot::Slot;
 use crate::command::NewMessage;
 use crate::forecast::{Outlook, Promise};
@@ -27,7 +27,7 @@ impl Pond {
     fn standing_of_new<'a>(&self, number: QueueNumber, new: &'a NewMessage) -> Standing<'a> {
         let queue = self.queue_ref(number);
         let (criticality, tenant) = (new.criticality, new.tenant.as_ref());
-        let in_line = queue.ready.line(criticality, tenant).map_or(0, |line| line.len());
+        let in_line = queue.ready.line(criticality, tenant).map_or(0, Line::len);
         let in_group = new.group.as_ref().map_or(0, |group| queue.groups.members(group));
         Standing { criticality, tenant, in_line, in_group }
     }

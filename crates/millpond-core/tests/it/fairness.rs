@@ -67,11 +67,11 @@ fn the_most_critical_goes_first_where_the_shares_are_even() {
 #[test]
 fn a_class_saves_up_no_credit_while_it_has_no_work() {
     let mut rig = rig();
-    for _ in 0..1000 {
+    for _ in 0..200 {
         rig.enqueue(of_class(Criticality::Critical)).unwrap();
     }
-    rig.lease(500);
-    for _ in 0..100 {
+    rig.lease(100);
+    for _ in 0..50 {
         rig.enqueue(of_class(Criticality::Sheddable)).unwrap();
     }
     let counts = classes(&mut rig, 50);
@@ -109,7 +109,9 @@ fn the_priority_can_change_while_work_waits() {
             millpond_core::command::LeaseRequest { queue: name("extra"), ..Rig::wish(max, Duration::ZERO) };
         let Reply::Leased(Ok(leased)) = rig.ask_now(Command::Lease(wish)) else { panic!("leased") };
         let mut counts = [0; 4];
-        leased.iter().for_each(|one| counts[one.message.criticality.index()] += 1);
+        for one in leased {
+            counts[one.message.criticality.index()] += 1;
+        }
         counts
     };
     assert_eq!(counts(&mut rig, 30), [30, 0, 0, 0]);
@@ -132,7 +134,7 @@ fn tenants_take_turns_and_those_without_a_name_are_one() {
 #[test]
 fn a_flood_of_one_tenant_lengthens_only_its_own_wait() {
     let mut rig = rig();
-    for _ in 0..1000 {
+    for _ in 0..200 {
         rig.enqueue(of_tenant("flood")).unwrap();
     }
     let quiet = rig.enqueue(of_tenant("quiet")).unwrap().seq;
@@ -163,16 +165,16 @@ fn no_tenant_gains_by_coming_and_going() {
 }
 
 #[test]
-fn thousands_of_tenants_each_get_their_turn_in_the_order_of_their_coming() {
+fn many_tenants_each_get_their_turn_in_the_order_of_their_coming() {
     let mut rig = rig();
-    let all: Vec<String> = (0..500).map(|tenant| format!("tenant {:03}", (tenant * 7) % 500)).collect();
+    let all: Vec<String> = (0..100).map(|tenant| format!("tenant {:03}", (tenant * 7) % 100)).collect();
     for _ in 0..3 {
         for tenant in &all {
             rig.enqueue(of_tenant(tenant)).unwrap();
         }
     }
     for round in 0..3 {
-        assert_eq!(tenants(&mut rig, 500), all, "round {round}");
+        assert_eq!(tenants(&mut rig, 100), all, "round {round}");
     }
 }
 
@@ -233,19 +235,19 @@ fn retries_of(rig: &mut Rig, count: usize) -> usize {
 #[test]
 fn while_fresh_work_waits_retries_keep_to_their_budget() {
     let mut rig = with_budget(0.2);
-    fail(&mut rig, 500);
-    rig.fill(500);
+    fail(&mut rig, 60);
+    rig.fill(200);
     let burst = retries_of(&mut rig, 20);
     assert!((10..=13).contains(&burst), "a burst of ten, then their share: {burst}");
-    let share = retries_of(&mut rig, 200);
-    assert!((38..=42).contains(&share), "one in five: {share}");
+    let share = retries_of(&mut rig, 100);
+    assert!((18..=22).contains(&share), "one in five: {share}");
 }
 
 #[test]
 fn retries_have_a_floor_of_one_a_second_however_small_their_budget() {
     let mut rig = with_budget(0.0);
-    fail(&mut rig, 500);
-    rig.fill(500);
+    fail(&mut rig, 50);
+    rig.fill(200);
     retries_of(&mut rig, 20);
     let mut retries = 0;
     for _ in 0..100 {
@@ -258,11 +260,11 @@ fn retries_have_a_floor_of_one_a_second_however_small_their_budget() {
 #[test]
 fn without_fresh_work_retries_go_out_as_fast_as_they_are_taken() {
     let mut rig = with_budget(0.0);
-    fail(&mut rig, 500);
-    assert_eq!(retries_of(&mut rig, 400), 400);
+    fail(&mut rig, 100);
+    assert_eq!(retries_of(&mut rig, 80), 80);
     rig.fill(1);
-    assert!(retries_of(&mut rig, 2) <= 1);
-    assert_eq!(retries_of(&mut rig, 99), 99);
+    assert_eq!(retries_of(&mut rig, 1), 0, "no token is left");
+    assert_eq!(retries_of(&mut rig, 20), 20);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What happens at a bound: shares of the classes, and the oldest work given up for the newest.
 
-use crate::rig::{Rig, complete, message, message_of, ms, retry_in, s};
-use millpond_core::command::{EnqueueError, NewMessage};
+use crate::rig::{QUEUE, Rig, complete, message, message_of, ms, name, retry_in, s};
+use millpond_core::command::{Accepted, Command, EnqueueError, NewMessage, Reply};
 use millpond_core::identity::Seq;
 use millpond_core::message::{Criticality, Phase};
 use millpond_core::name::Label;
@@ -17,7 +17,7 @@ fn dropping(max_messages: u64) -> Rig {
     Rig::new(QueueSettings { max_messages: Some(max_messages), overflow, ..QueueSettings::default() })
 }
 
-fn is_full(answer: Result<millpond_core::command::Accepted, EnqueueError>) -> bool {
+fn is_full(answer: &Result<Accepted, EnqueueError>) -> bool {
     matches!(answer, Err(EnqueueError::QueueFull { .. }))
 }
 
@@ -32,7 +32,7 @@ fn each_class_has_its_share_of_the_bound_on_messages_rounded_up() {
         for _ in 0..share {
             rig.enqueue(of(criticality)).unwrap();
         }
-        assert!(is_full(rig.enqueue(of(criticality))), "{criticality:?}");
+        assert!(is_full(&rig.enqueue(of(criticality))), "{criticality:?}");
         assert_eq!(rig.stats().ready, share);
     }
 }
@@ -42,9 +42,9 @@ fn each_class_has_its_share_of_the_bound_on_bytes_rounded_up() {
     for (criticality, share) in Criticality::ALL.into_iter().zip([101, 101, 76, 51]) {
         let mut rig = Rig::new(QueueSettings { max_bytes: 101, ..QueueSettings::default() });
         let sized = |bytes| NewMessage { criticality, ..message_of(bytes) };
-        assert!(is_full(rig.enqueue(sized(share + 1))), "{criticality:?}");
+        assert!(is_full(&rig.enqueue(sized(share + 1))), "{criticality:?}");
         rig.enqueue(sized(share)).unwrap();
-        assert!(is_full(rig.enqueue(sized(1))));
+        assert!(is_full(&rig.enqueue(sized(1))));
     }
 }
 
@@ -52,12 +52,12 @@ fn each_class_has_its_share_of_the_bound_on_bytes_rounded_up() {
 fn a_share_counts_what_is_there_of_every_class() {
     let mut rig = Rig::new(QueueSettings { max_messages: Some(4), ..QueueSettings::default() });
     rig.fill(2);
-    assert!(is_full(rig.enqueue(of(Criticality::Sheddable))));
+    assert!(is_full(&rig.enqueue(of(Criticality::Sheddable))));
     rig.enqueue(of(Criticality::SheddablePlus)).unwrap();
     let error = rig.enqueue(of(Criticality::SheddablePlus)).unwrap_err();
     assert!(error.to_string().contains("class"), "{error}");
     rig.enqueue(of(Criticality::CriticalPlus)).unwrap();
-    assert!(is_full(rig.enqueue(of(Criticality::CriticalPlus))));
+    assert!(is_full(&rig.enqueue(of(Criticality::CriticalPlus))));
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn the_oldest_is_dropped_for_the_newest_and_its_status_says_so() {
     assert_eq!(phases(&mut rig, &seqs), [Phase::Dropped, Phase::Ready, Phase::Ready]);
     let status = rig.status(seqs[0]).unwrap();
     assert!(status.message.finished.is_some() && status.promise.is_none() && status.result_in.is_zero());
-    let stats = rig.stats();
-    assert_eq!((stats.ready, stats.totals.dropped, stats.totals.refused()), (3, 1, 0));
+    let numbers = rig.stats();
+    assert_eq!((numbers.ready, numbers.totals.dropped, numbers.totals.refused()), (3, 1, 0));
     rig.restart();
     assert_eq!(phases(&mut rig, &seqs), [Phase::Dropped, Phase::Ready, Phase::Ready], "durably");
     rig.pass(Duration::from_hours(2));
@@ -86,7 +86,7 @@ fn what_somebody_has_or_waits_for_its_time_is_never_dropped() {
     let other = rig.lease_one();
     rig.settle(other, retry_in(s(60))).unwrap();
     let delayed = rig.enqueue(NewMessage { delay: s(60), ..message() }).unwrap().seq;
-    assert!(is_full(rig.enqueue(message())));
+    assert!(is_full(&rig.enqueue(message())));
     assert_eq!(
         phases(&mut rig, &[leased, backing_off, delayed]),
         [Phase::Leased, Phase::Backoff, Phase::Delayed]
@@ -111,8 +111,8 @@ fn the_least_critical_are_dropped_first_and_nothing_more_critical_than_the_newco
     for _ in 0..3 {
         rig.enqueue(of(Criticality::CriticalPlus)).unwrap();
     }
-    assert!(is_full(rig.enqueue(of(Criticality::Critical))), "all is more critical");
-    assert!(is_full(rig.enqueue(of(Criticality::Sheddable))));
+    assert!(is_full(&rig.enqueue(of(Criticality::Critical))), "all is more critical");
+    assert!(is_full(&rig.enqueue(of(Criticality::Sheddable))));
     assert_eq!(rig.phase(plus), Phase::Dropped, "by its equals");
 }
 
@@ -124,7 +124,7 @@ fn nothing_is_dropped_in_vain() {
     let held = rig.enqueue(message_of(50)).unwrap().seq;
     rig.lease_one();
     let seqs = [20, 10, 20].map(|bytes| rig.enqueue(message_of(bytes)).unwrap().seq);
-    assert!(is_full(rig.enqueue(message_of(51))), "even without all three it would not fit");
+    assert!(is_full(&rig.enqueue(message_of(51))), "even without all three it would not fit");
     assert_eq!(phases(&mut rig, &seqs), [Phase::Ready; 3]);
     rig.enqueue(message_of(30)).unwrap();
     assert_eq!(
@@ -143,7 +143,7 @@ fn a_large_message_does_not_sweep_away_more_than_a_few_small_ones() {
     for _ in 0..100 {
         rig.enqueue(message_of(1)).unwrap();
     }
-    assert!(is_full(rig.enqueue(message_of(65))));
+    assert!(is_full(&rig.enqueue(message_of(65))));
     assert_eq!(rig.stats().ready, 100);
     rig.enqueue(message_of(64)).unwrap();
     assert_eq!((rig.stats().ready, rig.stats().totals.dropped), (37, 64));
@@ -153,14 +153,9 @@ fn a_large_message_does_not_sweep_away_more_than_a_few_small_ones() {
 fn what_is_not_durable_yet_is_not_dropped() {
     let mut rig = dropping(2);
     rig.hold_durability = true;
-    let request = rig.ask(millpond_core::command::Command::Enqueue {
-        queue: crate::rig::name(crate::rig::QUEUE),
-        messages: vec![message(); 3],
-    });
+    let request = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message(); 3] });
     rig.make_durable();
-    let Some(millpond_core::command::Reply::Enqueued(Ok(answers))) = rig.answer(request) else {
-        panic!("answered")
-    };
+    let Some(Reply::Enqueued(Ok(answers))) = rig.answer(request) else { panic!("answered") };
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
     assert_eq!(rig.stats().totals.dropped, 0);
 }
@@ -174,7 +169,7 @@ fn of_a_group_the_first_one_is_dropped_and_the_next_one_goes_on() {
     assert_eq!(rig.phase(seqs[0]), Phase::Dropped);
     let receipt = rig.lease_one();
     assert_eq!(receipt.seq, seqs[1]);
-    assert!(is_full(rig.enqueue(grouped())), "the rest of the group is not eligible");
+    assert!(is_full(&rig.enqueue(grouped())), "the rest of the group is not eligible");
     rig.settle(receipt, complete()).unwrap();
     assert_eq!(rig.lease_one().seq, third);
 }

@@ -23,7 +23,8 @@ use crate::settings::{Order, Priority, QueueSettings};
 use crate::time::Mono;
 use ages::Ages;
 use budget::RetryBudget;
-use class::{Class, Line};
+use class::Class;
+pub(super) use class::Line;
 use std::collections::BTreeMap;
 
 /// Shares of the classes where all of them have work, from the most critical to the least.
