@@ -24,6 +24,7 @@ mod replay;
 mod resting;
 mod restore;
 mod settle;
+mod shelf;
 mod slot;
 mod slots;
 mod target;
@@ -249,7 +250,10 @@ impl Pond {
         match gated {
             Gated::Reply(request, reply) => self.effects.push(Effect::Reply { request, reply: *reply }),
             Gated::Show(seq) => self.show(seq, now),
-            Gated::Ended(seq) => self.wake_watchers(seq, now),
+            Gated::Ended(seq) => {
+                self.wake_watchers(seq, now);
+                self.slots.may_rest(seq, self.durable);
+            }
         }
     }
 

@@ -1,178 +1,90 @@
-//! Messages that wait untouched, in a few bytes each.
+//! Messages to which nothing happens for now, in a few bytes each.
 //!
-//! Owns their compact form and that they come back from it as they were. A message rests while nothing has happened
-//! to it but its acceptance: what differs between such messages are a time, a delay and a size, kept in columns, and
-//! what they share is written once. Must never hold a message that anything else is known of.
+//! Owns their compact forms and that they come back as they were. A message rests while it waits untouched, and once
+//! its first hand-out has completed it: what differs between such messages are times and sizes, and what they share is
+//! written once. Must never hold a message that anything else is known of.
 
-use super::column::Column;
+use super::shelf::Shelf;
 use super::slot::Slot;
 use crate::command::OpNumber;
 use crate::identity::Seq;
-use crate::message::{Criticality, IdempotencyKey, Message, Phase, QueueNumber};
+use crate::message::{
+    Attempt, AttemptOutcome, Criticality, HandOut, Holder, IdempotencyKey, Message, Phase, QueueNumber,
+};
 use crate::name::Label;
 use crate::time::{Mono, Now, Wall};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Numbers per page: a page with a single message left takes about as much as one that does not rest.
-const PAGE_NUMBERS: u64 = 1024;
-const WORDS: usize = (PAGE_NUMBERS / 64) as usize;
-
 /// What many messages share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
+struct Common {
     queue: QueueNumber,
     phase: Phase,
     criticality: Criticality,
     tenant: Option<Label>,
     group: Option<Label>,
-    /// Time to live.
+    /// From acceptance to expiry.
     ttl_micros: i64,
     /// Wall time less monotonic time at the acceptance.
     clock_micros: i64,
 }
 
-/// Every kind in use, by number, with how many messages are of it.
-#[derive(Debug, Default)]
-struct Kinds {
-    entries: Vec<(Kind, u64)>,
-    numbers: BTreeMap<Kind, usize>,
-    free: Vec<usize>,
-    latest: usize,
-}
-
-impl Kinds {
-    fn count_in(&mut self, kind: Kind) -> usize {
-        let same_again =
-            self.entries.get(self.latest).is_some_and(|(latest, count)| *count > 0 && *latest == kind);
-        if !same_again {
-            self.latest = match self.numbers.get(&kind) {
-                Some(&number) => number,
-                None => self.add(kind),
-            };
-        }
-        self.entries[self.latest].1 += 1;
-        self.latest
-    }
-
-    fn add(&mut self, kind: Kind) -> usize {
-        let number = self.free.pop().unwrap_or(self.entries.len());
-        if number == self.entries.len() {
-            self.entries.push((kind.clone(), 0));
-        } else {
-            self.entries[number] = (kind.clone(), 0);
-        }
-        self.numbers.insert(kind, number);
-        number
-    }
-
-    fn count_out(&mut self, number: usize) {
-        let (kind, count) = &mut self.entries[number];
-        *count -= 1;
-        if *count == 0 {
-            self.numbers.remove(kind);
-            self.free.push(number);
-        }
-    }
-}
-
-/// The messages with the numbers of one page, in their order.
-#[derive(Debug, Default)]
-struct Page {
-    present: [u64; WORDS],
-    accepted: Column,
-    delay: Column,
-    size: Column,
-    kind: Column,
-}
-
-impl Page {
-    fn has(&self, bit: usize) -> bool {
-        self.present[bit / 64] & (1 << (bit % 64)) != 0
-    }
-
-    /// How many messages come before `bit`.
-    fn rank(&self, bit: usize) -> usize {
-        let whole: u32 = self.present[..bit / 64].iter().map(|word| word.count_ones()).sum();
-        let partial = self.present[bit / 64] & ((1 << (bit % 64)) - 1);
-        (whole + partial.count_ones()) as usize
-    }
-
-    fn is_empty(&self) -> bool {
-        self.present.iter().all(|word| *word == 0)
-    }
-
-    /// The set bits from `bit` on.
-    fn bits_from(&self, bit: usize) -> impl Iterator<Item = usize> {
-        let mut word = bit / 64;
-        let mut rest = self.present.get(word).map_or(0, |bits| bits & (u64::MAX << (bit % 64)));
-        std::iter::from_fn(move || {
-            while rest == 0 {
-                word += 1;
-                rest = *self.present.get(word)?;
-            }
-            let found = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            Some(word * 64 + found)
-        })
-    }
+/// What many messages share that their first hand-out completed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Completion {
+    common: Common,
+    epoch: u32,
+    pushed: bool,
+    consumer: Option<Label>,
+    result_type: Option<String>,
+    /// Monotonic end of its retention, less the wall time of its end.
+    kept_micros: i64,
 }
 
 /// The resting messages.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
-    pages: BTreeMap<u64, Page>,
-    kinds: Kinds,
+    /// Time of acceptance, delay, size.
+    waiting: Shelf<Common, 3>,
+    /// The same, and from acceptance to start, from start to the end of the lease, from start to the end by wall time,
+    /// how much longer by monotonic time, size of the result.
+    completed: Shelf<Completion, 8>,
     keys: BTreeMap<Seq, IdempotencyKey>,
-    length: usize,
-}
-
-fn page_of(seq: Seq) -> (u64, usize) {
-    let bit = (seq.0 % PAGE_NUMBERS) as usize;
-    (seq.0 / PAGE_NUMBERS, bit)
-}
-
-/// Whether nothing is known of a message but how it was accepted.
-fn is_untouched(message: &Message) -> bool {
-    matches!(message.phase, Phase::Ready | Phase::Delayed)
-        && message.place == message.seq.0
-        && message.due == message.first_due
-        && message.attempts == 0
-        && message.deliveries == 0
-        && message.deliveries_before == 0
-        && message.hand_out.is_none()
-        && message.consumer.is_none()
-        && message.first_started.is_none()
-        && message.finished.is_none()
-        && message.dead_reason.is_none()
-        && message.result.is_none()
-        && message.history.is_empty()
 }
 
 impl Resting {
-    pub(super) fn len(&self) -> usize {
-        self.length
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.len() == 0 && self.completed.len() == 0
     }
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
-        let (number, bit) = page_of(seq);
-        self.pages.get(&number).is_some_and(|page| page.has(bit))
+        self.waiting.contains(seq) || self.completed.contains(seq)
     }
 
     /// Takes in a message if it can come back as it is; `false`, and nothing changes, if it cannot.
     pub(super) fn lay_down(&mut self, slot: &Slot) -> bool {
+        if !slot.visible || !slot.watchers.is_empty() || slot.occupies.is_some() || slot.restored_lease {
+            return false;
+        }
         let message = &slot.message;
+        if message.phase == Phase::Succeeded {
+            let finished = message.finished.unwrap_or_default();
+            let kept_micros = slot.phase_timer.map(|at| at.0.wrapping_sub(finished.0));
+            let (true, Some(kept_micros)) = (is_plainly_completed(message), kept_micros) else {
+                return false;
+            };
+            let clock_micros = message.first_due.0.wrapping_sub(slot.due_since.0);
+            self.add_completed(message, clock_micros, kept_micros);
+            return true;
+        }
         let clock_micros = message.first_due.0.wrapping_sub(slot.due_since.0);
-        let ttl_micros = message.expires.0.wrapping_sub(message.accepted.0);
-        let expiry = Mono(message.accepted.0.wrapping_sub(clock_micros).wrapping_add(ttl_micros));
+        let expiry = message.expires.0.wrapping_sub(clock_micros);
         let rests = is_untouched(message)
-            && slot.visible
-            && slot.watchers.is_empty()
-            && slot.occupies.is_none()
-            && slot.expiry_timer == Some(expiry)
+            && slot.expiry_timer == Some(Mono(expiry))
             && slot.phase_timer == (message.phase == Phase::Delayed).then_some(slot.due_since);
         if rests {
-            self.add(message, clock_micros);
+            self.add_waiting(message, clock_micros);
         }
         rests
     }
@@ -180,83 +92,116 @@ impl Resting {
     /// Takes in a message as the log has it, of which the monotonic side is not known before
     /// [`Resting::start_clock`]. `false` if it cannot rest.
     pub(super) fn restore(&mut self, message: &Message) -> bool {
-        let rests = is_untouched(message) && !self.contains(message.seq);
-        if rests {
-            self.add(message, 0);
+        if self.contains(message.seq) {
+            return false;
         }
-        rests
+        if is_untouched(message) {
+            self.add_waiting(message, 0);
+            true
+        } else if is_plainly_completed(message) {
+            self.add_completed(message, 0, 0);
+            true
+        } else {
+            false
+        }
     }
 
-    fn add(&mut self, message: &Message, clock_micros: i64) {
-        let kind = self.kinds.count_in(Kind {
-            queue: message.queue,
-            phase: message.phase,
-            criticality: message.criticality,
-            tenant: message.tenant.clone(),
-            group: message.group.clone(),
-            ttl_micros: message.expires.0.wrapping_sub(message.accepted.0),
-            clock_micros,
-        });
-        let (number, bit) = page_of(message.seq);
-        let page = self.pages.entry(number).or_default();
-        assert!(!page.has(bit), "message {:?} rests twice", message.seq);
-        let rank = page.rank(bit);
-        page.present[bit / 64] |= 1 << (bit % 64);
-        page.accepted.insert(rank, message.accepted.0);
-        page.delay.insert(rank, message.first_due.0.wrapping_sub(message.accepted.0));
-        page.size.insert(rank, i64::from(message.size_bytes));
-        page.kind.insert(rank, i64::try_from(kind).expect("kinds are fewer than messages"));
+    fn add_waiting(&mut self, message: &Message, clock_micros: i64) {
+        let values = accepted_as(message);
+        self.waiting.add(message.seq, &common(message, clock_micros), values);
+        self.add_key(message);
+    }
+
+    fn add_completed(&mut self, message: &Message, clock_micros: i64, kept_micros: i64) {
+        let (Some(hand_out), [attempt]) = (message.hand_out, &message.history[..]) else {
+            unreachable!("a plainly completed message was handed out once")
+        };
+        let took = message.finished.unwrap_or_default().0.wrapping_sub(hand_out.started.0);
+        let [accepted, delay, size] = accepted_as(message);
+        let values = [
+            accepted,
+            delay,
+            size,
+            hand_out.started.0.wrapping_sub(message.accepted.0),
+            hand_out.until.0.wrapping_sub(hand_out.started.0),
+            took,
+            attempt.micros.cast_signed().wrapping_sub(took),
+            message.result.as_ref().map_or(0, |(_, bytes)| bytes.cast_signed()),
+        ];
+        let completion = Completion {
+            common: common(message, clock_micros),
+            epoch: hand_out.epoch,
+            pushed: hand_out.holder == Holder::Push,
+            consumer: message.consumer.clone(),
+            result_type: message.result.as_ref().map(|(content_type, _)| content_type.clone()),
+            kept_micros,
+        };
+        self.completed.add(message.seq, &completion, values);
+        self.add_key(message);
+    }
+
+    fn add_key(&mut self, message: &Message) {
         if let Some(key) = message.key {
             self.keys.insert(message.seq, key);
         }
-        self.length += 1;
     }
 
     /// The message as it was.
     pub(super) fn get(&self, seq: Seq) -> Option<Slot> {
-        let (number, bit) = page_of(seq);
-        let page = self.pages.get(&number).filter(|page| page.has(bit))?;
-        Some(self.build(seq, page, page.rank(bit)))
+        if let Some((common, values)) = self.waiting.get(seq) {
+            return Some(self.waiting_slot(seq, common, values));
+        }
+        let (completion, values) = self.completed.get(seq)?;
+        Some(self.completed_slot(seq, completion, values))
     }
 
-    fn build(&self, seq: Seq, page: &Page, rank: usize) -> Slot {
-        let number = usize::try_from(page.kind.get(rank)).expect("written from one");
-        let (kind, _) = &self.kinds.entries[number];
-        let accepted = page.accepted.get(rank);
-        let first_due = Wall(accepted.wrapping_add(page.delay.get(rank)));
-        let key = if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() };
-        let message = Message {
-            seq,
-            queue: kind.queue,
-            phase: kind.phase,
-            place: seq.0,
-            size_bytes: u32::try_from(page.size.get(rank)).expect("written from one"),
-            criticality: kind.criticality,
-            tenant: kind.tenant.clone(),
-            group: kind.group.clone(),
-            consumer: None,
-            accepted: Wall(accepted),
-            first_due,
-            due: first_due,
-            expires: Wall(accepted.wrapping_add(kind.ttl_micros)),
-            attempts: 0,
-            deliveries: 0,
-            deliveries_before: 0,
-            hand_out: None,
-            first_started: None,
-            finished: None,
-            dead_reason: None,
-            key,
-            result: None,
-            history: Vec::new(),
-        };
-        let due_since = Mono(first_due.0.wrapping_sub(kind.clock_micros));
-        let expiry = accepted.wrapping_sub(kind.clock_micros).wrapping_add(kind.ttl_micros);
+    fn key(&self, seq: Seq) -> Option<IdempotencyKey> {
+        if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() }
+    }
+
+    fn waiting_slot(&self, seq: Seq, common: &Common, values: [i64; 3]) -> Slot {
+        let message = message_of(seq, common, values, self.key(seq));
+        let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
+        let expiry = Mono(message.expires.0.wrapping_sub(common.clock_micros));
         Slot {
             visible: true,
             op: OpNumber(0),
-            phase_timer: (kind.phase == Phase::Delayed).then_some(due_since),
-            expiry_timer: Some(Mono(expiry)),
+            phase_timer: (common.phase == Phase::Delayed).then_some(due_since),
+            expiry_timer: Some(expiry),
+            ..Slot::new(message, due_since)
+        }
+    }
+
+    fn completed_slot(&self, seq: Seq, completion: &Completion, values: [i64; 8]) -> Slot {
+        let [accepted, delay, size, waited, lease, took, longer, result_bytes] = values;
+        let common = &completion.common;
+        let mut message = message_of(seq, common, [accepted, delay, size], self.key(seq));
+        let started = Wall(accepted.wrapping_add(waited));
+        let finished = Wall(started.0.wrapping_add(took));
+        message.deliveries = 1;
+        message.consumer.clone_from(&completion.consumer);
+        message.first_started = Some(started);
+        message.finished = Some(finished);
+        message.result = completion.result_type.clone().map(|kind| (kind, result_bytes.cast_unsigned()));
+        message.hand_out = Some(HandOut {
+            epoch: completion.epoch,
+            started,
+            until: Wall(started.0.wrapping_add(lease)),
+            holder: if completion.pushed { Holder::Push } else { Holder::Worker },
+            settled: Some(AttemptOutcome::Succeeded),
+        });
+        message.history.push(Attempt {
+            delivery: 1,
+            started,
+            micros: took.wrapping_add(longer).cast_unsigned(),
+            outcome: AttemptOutcome::Succeeded,
+            failure: None,
+        });
+        let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
+        Slot {
+            visible: true,
+            op: OpNumber(0),
+            phase_timer: Some(Mono(finished.0.wrapping_add(completion.kept_micros))),
             ..Slot::new(message, due_since)
         }
     }
@@ -264,88 +209,152 @@ impl Resting {
     /// Takes a message out.
     pub(super) fn take(&mut self, seq: Seq) -> Option<Slot> {
         let slot = self.get(seq)?;
-        let (number, bit) = page_of(seq);
-        let page = self.pages.get_mut(&number).expect("it was there");
-        let rank = page.rank(bit);
-        self.kinds.count_out(usize::try_from(page.kind.get(rank)).expect("written from one"));
-        page.present[bit / 64] &= !(1 << (bit % 64));
-        for column in [&mut page.accepted, &mut page.delay, &mut page.size, &mut page.kind] {
-            column.remove(rank);
-        }
-        if page.is_empty() {
-            self.pages.remove(&number);
-        }
+        let _ = self.waiting.remove(seq) || self.completed.remove(seq);
         if slot.message.key.is_some() {
             self.keys.remove(&seq);
         }
-        self.length -= 1;
         Some(slot)
     }
 
-    /// The numbers of the messages beyond `after`, in order.
+    /// The numbers of the messages from `from` on, in order.
     pub(super) fn numbers_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
-        let first = match from {
-            Bound::Included(seq) => seq.0,
-            Bound::Excluded(seq) => seq.0 + 1,
-            Bound::Unbounded => 0,
-        };
-        let (start, skip) = page_of(Seq(first));
-        self.pages.range(start..).flat_map(move |(&number, page)| {
-            let from = if number == start { skip } else { 0 };
-            page.bits_from(from).map(move |bit| Seq(number * PAGE_NUMBERS + bit as u64))
-        })
+        merged(self.waiting.numbers_from(from), self.completed.numbers_from(from))
     }
 
-    /// The queues that have resting messages.
+    /// The queues that have resting messages, with repetitions.
     pub(super) fn queues(&self) -> impl Iterator<Item = QueueNumber> {
-        self.kinds.numbers.keys().map(|kind| kind.queue)
+        let completed = self.completed.kinds().map(|completion| completion.common.queue);
+        self.waiting.kinds().map(|common| common.queue).chain(completed)
     }
 
-    /// Ties restored messages to the monotonic clock. Those that a clock set back has moved into the future are
-    /// taken out and returned: what they wait for cannot be told from their times alone.
-    pub(super) fn start_clock(&mut self, now: Now) -> Vec<Slot> {
-        let odd = |page: &Page, rank: usize, kinds: &Kinds| {
-            let number = usize::try_from(page.kind.get(rank)).expect("written from one");
-            let accepted = page.accepted.get(rank);
-            let due = accepted.wrapping_add(page.delay.get(rank));
-            accepted > now.wall.0 || (kinds.entries[number].0.phase == Phase::Ready && due > now.wall.0)
-        };
-        let mut from_the_future = Vec::new();
-        for (&number, page) in &self.pages {
-            for (rank, bit) in page.bits_from(0).enumerate() {
-                if odd(page, rank, &self.kinds) {
-                    from_the_future.push(Seq(number * PAGE_NUMBERS + bit as u64));
-                }
-            }
-        }
+    /// Ties restored messages to the clock, and completed ones to how long their queue keeps them. Those that a clock
+    /// set back has moved into the future are taken out and returned: what they wait for cannot be told from their
+    /// times alone.
+    pub(super) fn start_clock(&mut self, now: Now, kept_micros: impl Fn(QueueNumber) -> i64) -> Vec<Slot> {
+        let waiting = self.waiting.iter().filter(|(_, common, [accepted, delay, _])| {
+            let due = accepted.wrapping_add(*delay);
+            *accepted > now.wall.0 || (common.phase == Phase::Ready && due > now.wall.0)
+        });
+        let completed = self.completed.iter().filter(|(.., [accepted, delay, _, waited, _, took, ..])| {
+            let ended = accepted.wrapping_add(*waited).wrapping_add(*took);
+            ended > now.wall.0 || accepted.wrapping_add(*delay) > now.wall.0
+        });
+        let from_the_future: Vec<Seq> =
+            waiting.map(|(seq, ..)| seq).chain(completed.map(|(seq, ..)| seq)).collect();
         let taken = from_the_future.into_iter().filter_map(|seq| self.take(seq)).collect();
         let clock_micros = now.wall.0.wrapping_sub(now.mono.0);
-        self.kinds.numbers.clear();
-        for (number, (kind, count)) in self.kinds.entries.iter_mut().enumerate() {
-            if *count > 0 {
-                kind.clock_micros = clock_micros;
-                self.kinds.numbers.insert(kind.clone(), number);
-            }
-        }
+        self.waiting.change_kinds(|common| common.clock_micros = clock_micros);
+        self.completed.change_kinds(|completion| {
+            completion.common.clock_micros = clock_micros;
+            completion.kept_micros = kept_micros(completion.common.queue).wrapping_sub(clock_micros);
+        });
         taken
     }
+}
 
-    /// Bytes on the heap, roughly.
-    #[cfg(test)]
-    fn heap_bytes(&self) -> usize {
-        let page = |page: &Page| {
-            let columns = [&page.accepted, &page.delay, &page.size, &page.kind];
-            size_of::<Page>() + 16 + columns.map(Column::heap_bytes).iter().sum::<usize>()
-        };
-        self.pages.values().map(page).sum()
+fn common(message: &Message, clock_micros: i64) -> Common {
+    Common {
+        queue: message.queue,
+        phase: message.phase,
+        criticality: message.criticality,
+        tenant: message.tenant.clone(),
+        group: message.group.clone(),
+        ttl_micros: message.expires.0.wrapping_sub(message.accepted.0),
+        clock_micros,
     }
+}
+
+fn accepted_as(message: &Message) -> [i64; 3] {
+    let delay = message.first_due.0.wrapping_sub(message.accepted.0);
+    [message.accepted.0, delay, i64::from(message.size_bytes)]
+}
+
+fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<IdempotencyKey>) -> Message {
+    let [accepted, delay, size] = values;
+    let first_due = Wall(accepted.wrapping_add(delay));
+    Message {
+        seq,
+        queue: common.queue,
+        phase: common.phase,
+        place: seq.0,
+        size_bytes: u32::try_from(size).expect("written from one"),
+        criticality: common.criticality,
+        tenant: common.tenant.clone(),
+        group: common.group.clone(),
+        consumer: None,
+        accepted: Wall(accepted),
+        first_due,
+        due: first_due,
+        expires: Wall(accepted.wrapping_add(common.ttl_micros)),
+        attempts: 0,
+        deliveries: 0,
+        deliveries_before: 0,
+        hand_out: None,
+        first_started: None,
+        finished: None,
+        dead_reason: None,
+        key,
+        result: None,
+        history: Vec::new(),
+    }
+}
+
+/// Whether nothing is known of a message but how it was accepted.
+fn is_untouched(message: &Message) -> bool {
+    matches!(message.phase, Phase::Ready | Phase::Delayed)
+        && is_first_life(message)
+        && message.deliveries == 0
+        && message.hand_out.is_none()
+        && message.consumer.is_none()
+        && message.first_started.is_none()
+        && message.finished.is_none()
+        && message.result.is_none()
+        && message.history.is_empty()
+}
+
+/// Whether a message was done at its first hand-out, and nothing else is known of it.
+fn is_plainly_completed(message: &Message) -> bool {
+    let (Some(hand_out), [attempt]) = (message.hand_out, &message.history[..]) else { return false };
+    message.phase == Phase::Succeeded
+        && is_first_life(message)
+        && message.deliveries == 1
+        && message.first_started == Some(hand_out.started)
+        && message.finished.is_some()
+        && hand_out.settled == Some(AttemptOutcome::Succeeded)
+        && attempt.outcome == AttemptOutcome::Succeeded
+        && attempt.delivery == 1
+        && attempt.started == hand_out.started
+        && attempt.failure.is_none()
+}
+
+fn is_first_life(message: &Message) -> bool {
+    message.place == message.seq.0
+        && message.due == message.first_due
+        && message.attempts == 0
+        && message.deliveries_before == 0
+        && message.dead_reason.is_none()
+}
+
+/// Two ascending sequences as one.
+pub(super) fn merged(
+    one: impl Iterator<Item = Seq>,
+    other: impl Iterator<Item = Seq>,
+) -> impl Iterator<Item = Seq> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first > second => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::Resting;
     use crate::identity::Seq;
-    use crate::message::{Criticality, IdempotencyKey, Message, Phase, QueueNumber};
+    use crate::message::{
+        Attempt, AttemptOutcome, Criticality, HandOut, Holder, IdempotencyKey, Message, Phase, QueueNumber,
+    };
     use crate::name::Label;
     use crate::pond::slot::Slot;
     use crate::time::{Mono, Now, Wall};
@@ -388,6 +397,36 @@ mod tests {
         slot
     }
 
+    /// The same message, completed by its first hand-out.
+    fn completed(mut slot: Slot, took: i64, kind: u32) -> Slot {
+        let message = &mut slot.message;
+        let started = message.first_due;
+        let finished = Wall(started.0 + took);
+        message.phase = Phase::Succeeded;
+        message.deliveries = 1;
+        message.consumer = (kind % 2 == 1).then(|| Label::new("worker").unwrap());
+        message.first_started = Some(started);
+        message.finished = Some(finished);
+        message.result = (!kind.is_multiple_of(3)).then(|| (format!("text/{}", kind % 3), 17));
+        message.hand_out = Some(HandOut {
+            epoch: kind,
+            started,
+            until: Wall(started.0 + 30_000_000),
+            holder: if kind.is_multiple_of(2) { Holder::Push } else { Holder::Worker },
+            settled: Some(AttemptOutcome::Succeeded),
+        });
+        message.history = vec![Attempt {
+            delivery: 1,
+            started,
+            micros: took.unsigned_abs() + u64::from(kind % 2),
+            outcome: AttemptOutcome::Succeeded,
+            failure: None,
+        }];
+        slot.expiry_timer = None;
+        slot.phase_timer = Some(Mono(finished.0 - 1_000_000_000 + 60_000_000));
+        slot
+    }
+
     fn same(one: &Slot, other: &Slot) {
         assert_eq!(one.message, other.message);
         assert_eq!(one.due_since, other.due_since);
@@ -404,18 +443,30 @@ mod tests {
             let at = i64::from(seq) * 20 + chance.i64(0..20);
             assert!(resting.lay_down(&slot(seq.into(), at, 0, 200 + chance.u32(0..800), 1)));
         }
-        let each = resting.heap_bytes() as f64 / 100_000.0;
+        let each = resting.waiting.heap_bytes() as f64 / 100_000.0;
         assert!(each < 7.0, "{each} bytes each");
         for seq in (1..=100_000).filter(|seq| seq % 50 != 0) {
             assert!(resting.take(Seq(seq)).is_some());
         }
-        let each = resting.heap_bytes() as f64 / 2_000.0;
+        let each = resting.waiting.heap_bytes() as f64 / 2_000.0;
         assert!(each < 60.0, "{each} bytes each when one in fifty is left");
         for seq in (50..=100_000).step_by(50) {
             assert!(resting.take(Seq(seq)).is_some());
         }
-        assert_eq!((resting.len(), resting.heap_bytes()), (0, 0));
-        assert!(resting.kinds.numbers.is_empty());
+        assert!(resting.is_empty());
+        assert_eq!((resting.waiting.heap_bytes(), resting.waiting.kinds().count()), (0, 0));
+    }
+
+    #[test]
+    fn a_completed_message_takes_few_bytes_while_its_status_is_kept() {
+        let mut resting = Resting::default();
+        let mut chance = fastrand::Rng::with_seed(1);
+        for seq in 1..=100_000_u32 {
+            let slot = slot(seq.into(), i64::from(seq) * 2_000, 0, 200 + chance.u32(0..800), 1);
+            assert!(resting.lay_down(&completed(slot, chance.i64(70_000..90_000), 1)));
+        }
+        let each = resting.completed.heap_bytes() as f64 / 100_000.0;
+        assert!(each < 18.0, "{each} bytes each");
     }
 
     #[test]
@@ -436,7 +487,7 @@ mod tests {
             touch(&mut slot);
             let mut resting = Resting::default();
             assert!(!resting.lay_down(&slot), "{slot:?}");
-            assert_eq!(resting.len(), 0);
+            assert!(resting.is_empty());
         }
     }
 
@@ -447,7 +498,7 @@ mod tests {
             assert!(resting.restore(&slot(seq, i64::try_from(seq).unwrap() * 1000, 0, 9, 1).message));
         }
         let now = Now { wall: Wall(1_000_002_500), mono: Mono(500) };
-        let future = resting.start_clock(now);
+        let future = resting.start_clock(now, |_| 0);
         assert_eq!(future.iter().map(|slot| slot.message.seq).collect::<Vec<_>>(), [Seq(3)]);
         assert_eq!(resting.get(Seq(1)).unwrap().due_since, Mono(-1000));
         assert_eq!(resting.get(Seq(2)).unwrap().due_since, Mono(0));
@@ -463,13 +514,15 @@ mod tests {
             let mut known = std::collections::BTreeMap::new();
             for (seq, lay_down, at, delay, size, kind) in steps {
                 if lay_down && !known.contains_key(&seq) {
-                    known.insert(seq, slot(seq, at, delay, size, kind));
+                    let slot = slot(seq, at, delay, size, kind);
+                    let is_over = size.is_multiple_of(3);
+                    known.insert(seq, if is_over { completed(slot, delay * 900 - 9, kind) } else { slot });
                     prop_assert!(resting.lay_down(&known[&seq]));
                 } else if let Some(slot) = known.remove(&seq) {
                     same(&resting.take(Seq(seq)).unwrap(), &slot);
                     prop_assert!(resting.take(Seq(seq)).is_none());
                 }
-                prop_assert_eq!(resting.len(), known.len());
+                prop_assert_eq!(resting.waiting.len() + resting.completed.len(), known.len());
             }
             let after = Seq(1500);
             let numbers: Vec<u64> = resting.numbers_from(Bound::Excluded(after)).map(|seq| seq.0).collect();

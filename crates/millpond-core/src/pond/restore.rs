@@ -148,7 +148,12 @@ impl Pond {
 
     /// Sets every restored message where it stands.
     fn place_all(&mut self, now: Now) {
-        let awake = self.slots.start_clock(now);
+        let queues = &self.queues;
+        let kept_micros = |number: QueueNumber| {
+            let retention = queues[number.0 as usize].settings.result_retention;
+            i64::try_from(retention.as_micros()).expect("retentions are bounded")
+        };
+        let awake = self.slots.start_clock(now, kept_micros);
         let mut from = Bound::Unbounded;
         loop {
             let batch: Vec<Seq> = self.slots.resting_from(from).take(RESTING_BATCH).collect();
@@ -251,7 +256,7 @@ impl Pond {
         enter_restored(queue, &slot, &self.slots);
         queue.tell(&mut self.targets);
         self.slots.insert(seq, slot);
-        self.slots.may_rest(seq);
+        self.slots.may_rest(seq, self.durable);
     }
 
     /// Calls that timed out, or were never reported, may still be worked on: they keep their places for the rest

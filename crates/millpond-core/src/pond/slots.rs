@@ -3,8 +3,9 @@
 //! Owns when a message is laid to rest and woken. To everybody else it is a map from number to slot. Must never
 //! change what is kept.
 
-use super::resting::Resting;
+use super::resting::{Resting, merged};
 use super::slot::Slot;
+use crate::command::OpNumber;
 use crate::identity::Seq;
 use crate::message::{Message, QueueNumber};
 use crate::time::Now;
@@ -42,12 +43,14 @@ pub(super) struct Slots {
     /// Those that will be laid to rest when newer ones come, if nothing happens to them before.
     drowsy: VecDeque<Seq>,
     awake_max: usize,
+    /// What was durable when this was last told.
+    durable: OpNumber,
 }
 
 impl Default for Slots {
     fn default() -> Self {
         let (awake, resting, drowsy) = (BTreeMap::new(), Resting::default(), VecDeque::new());
-        Self { awake, resting, drowsy, awake_max: AWAKE_MAX }
+        Self { awake, resting, drowsy, awake_max: AWAKE_MAX, durable: OpNumber(0) }
     }
 }
 
@@ -70,12 +73,12 @@ impl Slots {
 
     /// The message, awake.
     pub(super) fn get_mut(&mut self, seq: Seq) -> Option<&mut Slot> {
-        if self.resting.len() > 0
+        if !self.resting.is_empty()
             && let Some(slot) = self.resting.take(seq)
         {
-            self.awake.insert(seq, Box::new(slot));
-            // Not laid to rest again before the next one comes: the caller is about to change it.
+            // Before it is awake: it may be among the oldest from an earlier time, and the caller is about to change it.
             self.rest_oldest();
+            self.awake.insert(seq, Box::new(slot));
             self.drowsy.push_back(seq);
         }
         self.awake.get_mut(&seq).map(|slot| &mut **slot)
@@ -90,8 +93,9 @@ impl Slots {
         self.awake.remove(&seq).or_else(|| self.resting.take(seq).map(Box::new))
     }
 
-    /// Nothing is expected to happen to a message for now.
-    pub(super) fn may_rest(&mut self, seq: Seq) {
+    /// Nothing is expected to happen to a message for now; everything up to `durable` is durable.
+    pub(super) fn may_rest(&mut self, seq: Seq, durable: OpNumber) {
+        self.durable = durable;
         self.drowsy.push_back(seq);
         self.rest_oldest();
     }
@@ -100,7 +104,11 @@ impl Slots {
         while self.drowsy.len() > self.awake_max
             && let Some(oldest) = self.drowsy.pop_front()
         {
-            if self.awake.get(&oldest).is_some_and(|slot| self.resting.lay_down(slot)) {
+            if self
+                .awake
+                .get(&oldest)
+                .is_some_and(|slot| slot.op <= self.durable && self.resting.lay_down(slot))
+            {
                 self.awake.remove(&oldest);
             }
         }
@@ -108,13 +116,8 @@ impl Slots {
 
     /// The numbers of all messages from `from` on, in order.
     pub(super) fn numbers_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
-        let mut awake = self.awake.range((from, Bound::Unbounded)).map(|(&seq, _)| seq).peekable();
-        let mut resting = self.resting.numbers_from(from).peekable();
-        std::iter::from_fn(move || match (awake.peek(), resting.peek()) {
-            (Some(one), Some(other)) if one > other => resting.next(),
-            (Some(_), _) => awake.next(),
-            (None, _) => resting.next(),
-        })
+        let awake = self.awake.range((from, Bound::Unbounded)).map(|(&seq, _)| seq);
+        merged(awake, self.resting.numbers_from(from))
     }
 
     /// Every message.
@@ -122,7 +125,7 @@ impl Slots {
         self.numbers_from(Bound::Unbounded).map(|seq| (seq, self.get(seq).expect("it was listed")))
     }
 
-    /// The messages that are awake: all those that were ever handed out are among them.
+    /// The messages that are awake: all whose hand-out has not completed them at once are among them.
     pub(super) fn awake(&self) -> impl Iterator<Item = &Slot> {
         self.awake.values().map(|slot| &**slot)
     }
@@ -143,9 +146,13 @@ impl Slots {
 
     /// Ends the restoration: ties what rests to the clock, and hands over what is awake, which still has to be
     /// placed by its times.
-    pub(super) fn start_clock(&mut self, now: Now) -> BTreeMap<Seq, Box<Slot>> {
+    pub(super) fn start_clock(
+        &mut self,
+        now: Now,
+        kept_micros: impl Fn(QueueNumber) -> i64,
+    ) -> BTreeMap<Seq, Box<Slot>> {
         let mut awake = std::mem::take(&mut self.awake);
-        for slot in self.resting.start_clock(now) {
+        for slot in self.resting.start_clock(now, kept_micros) {
             awake.insert(slot.message.seq, Box::new(slot));
         }
         for slot in awake.values_mut() {

@@ -70,7 +70,7 @@ impl Pond {
         queue.enter(slot);
         queue.tell(&mut self.targets);
         let (phase, number) = (slot.message.phase, slot.message.queue);
-        self.slots.may_rest(seq);
+        self.slots.may_rest(seq, self.durable);
         if phase == Phase::Ready {
             queue.busy.begin(now.mono);
             self.serve(number, now);
