@@ -2,14 +2,14 @@
 //!
 //! Owns hand-outs. Must never exceed a cap, hand out what is not durable, or count a delivery twice.
 
-use super::order::{Oldest, Rules};
+use super::order::{Oldest, Pick, Rules};
 use super::queue::Waiter;
 use super::timers::Timer;
 use super::{Pond, WAITING_MAX, WaitingFor};
 use crate::command::{
     Effect, LeaseRequest, Leased, QueueError, Reply, RequestId, StorageState, TargetNumber,
 };
-use crate::identity::{Receipt, Seq};
+use crate::identity::Receipt;
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
 use crate::name::Label;
 use crate::record::Record;
@@ -75,13 +75,13 @@ impl Pond {
     }
 
     /// The next message of a queue, unless the queue may hand out nothing now.
-    fn next_of(&self, number: QueueNumber, now: Now) -> Option<Seq> {
+    fn next_of(&self, number: QueueNumber, now: Now) -> Option<Pick> {
         if !self.may_hand_out(number) {
             return None;
         }
-        let seq = self.queue_ref(number).ready.next(&self.rules(number, now.mono), now.mono)?;
+        let pick = self.queue_ref(number).ready.next(&self.rules(number, now.mono), now.mono)?;
         // Expired work never goes out: its timer is due and will take it away in the next step.
-        self.slots.expiry(seq).is_some_and(|at| at > now.mono).then_some(seq)
+        self.slots.expiry(pick.seq).is_some_and(|at| at > now.mono).then_some(pick)
     }
 
     /// Since when one of the oldest messages of a queue has been due.
@@ -104,13 +104,14 @@ impl Pond {
     }
 
     fn serve_workers(&mut self, number: QueueNumber, now: Now) {
-        while self.next_of(number, now).is_some() {
+        while !self.queue_ref(number).waiters.is_empty() && self.next_of(number, now).is_some() {
             let Some(waiter) = self.queue_mut(number).waiters.pop_front() else { return };
             self.stop_waiting(waiter.request);
             let mut leased = Vec::new();
             while leased.len() < waiter.max {
-                let Some(seq) = self.next_of(number, now) else { break };
-                leased.push(self.hand_out(seq, Holder::Worker, waiter.consumer.clone(), waiter.lease, now));
+                let Some(pick) = self.next_of(number, now) else { break };
+                let consumer = waiter.consumer.clone();
+                leased.push(self.hand_out(number, pick, Holder::Worker, consumer, waiter.lease, now));
             }
             self.reply(waiter.request, Reply::Leased(Ok(leased)));
         }
@@ -118,16 +119,16 @@ impl Pond {
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
         while self.targets[index].has_room() && !self.hands_out_nothing() {
-            let Some((turn, seq)) = self.next_for(index, now) else { return };
+            let Some((number, pick)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {
                 return self.wake_target_at(index, ready_at);
             }
             self.targets[index].start(now.mono);
-            self.targets[index].turn = turn + 1;
+            self.targets[index].turn = number.0 as usize + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
-            self.slot_mut(seq).occupies = Some(index);
-            let leased = Box::new(self.hand_out(seq, Holder::Push, None, lease, now));
+            self.slot_mut(pick.seq).occupies = Some(index);
+            let leased = Box::new(self.hand_out(number, pick, Holder::Push, None, lease, now));
             self.effects.push(Effect::Dispatch { target: TargetNumber(index), leased });
         }
     }
@@ -140,16 +141,16 @@ impl Pond {
         self.timers.set(at, timer);
     }
 
-    /// The next message for a target, and whose turn that takes: its queues take turns.
-    fn next_for(&self, index: usize, now: Now) -> Option<(usize, Seq)> {
-        self.targets[index]
-            .open_in_turn()
-            .find_map(|queue| self.next_of(self.queues[queue].number, now).map(|seq| (queue, seq)))
+    /// The next message for a target, and the queue whose turn that takes: its queues take turns.
+    fn next_for(&self, index: usize, now: Now) -> Option<(QueueNumber, Pick)> {
+        let mut numbers = self.targets[index].open_in_turn().map(|queue| self.queues[queue].number);
+        numbers.find_map(|number| Some((number, self.next_of(number, now)?)))
     }
 
     fn hand_out(
         &mut self,
-        seq: Seq,
+        number: QueueNumber,
+        pick: Pick,
         holder: Holder,
         consumer: Option<Label>,
         lease: Duration,
@@ -157,10 +158,9 @@ impl Pond {
     ) -> Leased {
         let epoch = self.epoch;
         let until = now.wall.plus(lease);
-        let number = self.slot(seq).message.queue;
+        let seq = pick.seq;
         let rules = self.rules(number, now.mono);
-        let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
-        self.queues[number.0 as usize].count_hand_out(slot, &rules, now.mono);
+        self.queue_mut(number).ready.count_hand_out(pick, &rules, now.mono);
         self.shift(seq, Phase::Leased, Some(now.mono.plus(lease)), |slot| {
             slot.started = now.mono;
             slot.message.consumer.clone_from(&consumer);

@@ -3,7 +3,7 @@
 //! Owns membership, counts and ages. Must never change a message.
 
 use super::groups::Groups;
-use super::order::{Age, Ready, ReadySet, Rules};
+use super::order::{Age, Ready, ReadySet};
 use super::slot::Slot;
 use super::target::Target;
 use crate::command::RequestId;
@@ -165,12 +165,6 @@ impl Queue {
             self.ready.remove(Ready { blocked: true, ..ready });
             self.ready.insert(Ready { blocked: false, ..ready });
         }
-    }
-
-    /// Counts a hand-out of a ready message that is about to leave.
-    pub(super) fn count_hand_out(&mut self, slot: &Slot, rules: &Rules, now: Mono) {
-        let ready = self.ready_of(slot);
-        self.ready.count_hand_out(ready, rules, now);
     }
 
     /// Counts a message in where it stands.

@@ -63,13 +63,13 @@ impl Line {
         }
     }
 
-    /// The place that goes out next where fresh work and retries of the line are both allowed: retries are older, as a
-    /// rule. Newest first is for work that is worth less the longer it waits; what was begun is finished before.
-    fn next(&self, direction: Direction) -> Option<u64> {
-        match (self.retries.min(), self.next_fresh(direction)) {
-            (Some(retry), Some(fresh)) if direction == Direction::Oldest => Some(retry.min(fresh)),
-            (retry, fresh) => retry.or(fresh),
-        }
+    /// The place that goes out next where it is the line's turn for fresh work and for retries, and whether that is a
+    /// retry: they are older, as a rule. Newest first is for work that is worth less the longer it waits; what was
+    /// begun is finished before.
+    fn next(&self, direction: Direction) -> Option<(u64, bool)> {
+        let retry = self.retries.min()?;
+        let fresh = self.fresh.min().filter(|fresh| direction == Direction::Oldest && *fresh < retry);
+        Some(fresh.map_or((retry, true), |fresh| (fresh, false)))
     }
 }
 
@@ -114,20 +114,18 @@ impl Class {
         std::iter::once((None, &self.untenanted)).chain(tenants)
     }
 
-    /// The place that goes out next.
-    pub(super) fn next(&self, direction: Direction, retries_allowed: bool) -> Option<u64> {
+    /// The place that goes out next, and whether that is a retry.
+    pub(super) fn next(&self, direction: Direction, retries_allowed: bool) -> Option<(u64, bool)> {
         let fresh = self.fresh_turns.first_key_value();
         let retry = self.retry_turns.first_key_value().filter(|_| retries_allowed);
         match (fresh, retry) {
             (Some((_, tenant)), Some((_, same))) if tenant == same => {
                 self.line(tenant.as_ref())?.next(direction)
             }
-            (Some((turn, tenant)), Some((later, _))) if turn < later => {
-                self.line(tenant.as_ref())?.next_fresh(direction)
+            (Some((turn, tenant)), later) if later.is_none_or(|(later, _)| turn < later) => {
+                Some((self.line(tenant.as_ref())?.next_fresh(direction)?, false))
             }
-            (_, Some((_, tenant))) => self.line(tenant.as_ref())?.retries.min(),
-            (Some((_, tenant)), None) => self.line(tenant.as_ref())?.next_fresh(direction),
-            (None, None) => None,
+            (_, retry) => Some((self.line(retry?.1.as_ref())?.retries.min()?, true)),
         }
     }
 
@@ -165,26 +163,24 @@ impl Class {
         }
     }
 
-    /// Counts a hand-out that is about to leave a tenant's line: its next turn comes after everybody else's.
-    pub(super) fn take_turn(&mut self, tenant: Option<&Label>, retry: bool) {
-        let line = match tenant {
+    /// Counts a hand-out of the line whose turn it is: its next turn comes after everybody else's.
+    pub(super) fn take_turn(&mut self, retry: bool) {
+        let turns = if retry { &mut self.retry_turns } else { &mut self.fresh_turns };
+        let first = turns.first_entry().expect("what is handed out has its turn");
+        let line = match first.get() {
             None => Some(&mut self.untenanted),
             Some(tenant) => self.tenants.get_mut(tenant),
         };
-        let line = line.expect("what is handed out stands in a line");
+        let line = line.expect("what has a turn stands in a line");
         if !retry {
             line.since_oldest = (line.since_oldest + 1) % OLDEST_EVERY;
         }
         // Whoever is alone has every turn.
         if self.taking_turns > 1 {
-            let (turns, turn) = if retry {
-                (&mut self.retry_turns, &mut line.retry_turn)
-            } else {
-                (&mut self.fresh_turns, &mut line.fresh_turn)
-            };
-            let tenant = turns.remove(turn).expect("what is handed out has its turn");
+            let turn = if retry { &mut line.retry_turn } else { &mut line.fresh_turn };
             *turn = self.next_turn;
             self.next_turn += 1;
+            let tenant = first.remove();
             turns.insert(*turn, tenant);
         }
     }

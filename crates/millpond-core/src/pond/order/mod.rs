@@ -79,6 +79,14 @@ pub(super) struct Ready<'a> {
     pub(super) blocked: bool,
 }
 
+/// The message that goes out next, and whose turn that takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pick {
+    pub(super) seq: Seq,
+    class: usize,
+    retry: bool,
+}
+
 /// The ready messages of one queue.
 #[derive(Debug, Default)]
 pub(super) struct ReadySet {
@@ -154,27 +162,28 @@ impl ReadySet {
     }
 
     /// The message to hand out next at `now`.
-    pub(super) fn next(&self, rules: &Rules, now: Mono) -> Option<Seq> {
+    pub(super) fn next(&self, rules: &Rules, now: Mono) -> Option<Pick> {
         let fresh_waits = self.classes.iter().any(Class::has_fresh);
         let retries_allowed = !fresh_waits || self.budget.allows(rules.retry_share, now);
-        let eligible = |class: &&Class| class.has_fresh() || (retries_allowed && class.has_retries());
-        let mut classes = self.classes.iter().filter(eligible);
+        let eligible =
+            |(_, class): &(usize, &Class)| class.has_fresh() || (retries_allowed && class.has_retries());
+        let mut classes = self.classes.iter().enumerate().filter(eligible);
         // Of several with the same pass, the first one is the most critical.
-        let class = if rules.strict { classes.next() } else { classes.min_by_key(|class| class.pass) };
-        let place = class?.next(rules.direction, retries_allowed)?;
-        Some(self.seq_at(place))
+        let first = if rules.strict { classes.next() } else { classes.min_by_key(|(_, class)| class.pass) };
+        let (index, class) = first?;
+        let (place, retry) = class.next(rules.direction, retries_allowed)?;
+        Some(Pick { seq: self.seq_at(place), class: index, retry })
     }
 
-    /// Counts a hand-out before its message leaves the set.
-    pub(super) fn count_hand_out(&mut self, ready: Ready<'_>, rules: &Rules, now: Mono) {
-        self.budget.count(ready.retry, rules.retry_share, now);
-        let index = ready.criticality.index();
-        let class = &mut self.classes[index];
+    /// Counts the hand-out of what [`ReadySet::next`] has found, before its message leaves the set.
+    pub(super) fn count_hand_out(&mut self, pick: Pick, rules: &Rules, now: Mono) {
+        self.budget.count(pick.retry, rules.retry_share, now);
+        let class = &mut self.classes[pick.class];
         if !rules.strict {
             self.pass = self.pass.max(class.pass);
-            class.pass += WEIGHTS[0] / WEIGHTS[index];
+            class.pass += WEIGHTS[0] / WEIGHTS[pick.class];
         }
-        class.take_turn(ready.tenant, ready.retry);
+        class.take_turn(pick.retry);
     }
 
     /// The message at a place, if there is one.
