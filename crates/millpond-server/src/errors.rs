@@ -233,6 +233,7 @@ mod tests {
     use super::{Told, refused, retry_after_seconds};
     use millpond_api::problem::Problem;
     use millpond_core::command::{DefineError, EnqueueError, QueueError};
+    use millpond_core::settings::Order;
     use millpond_engine::handle::CallError;
     use std::time::Duration;
 
@@ -242,6 +243,17 @@ mod tests {
             assert_eq!(retry_after_seconds(Duration::from_millis(millis)), seconds);
         }
         assert!(retry_after_seconds(Duration::MAX) > 1);
+    }
+
+    #[test]
+    fn an_order_that_does_not_keep_groups_is_the_callers_to_mend() {
+        let order = Order::Lifo;
+        let problem = EnqueueError::GroupsNotKept { order }.problem("q");
+        assert_eq!((problem.status, problem.retry_after_seconds), (422, None));
+        assert!(problem.detail.contains("fifo"), "it says what to do: {}", problem.detail);
+        let problem = DefineError::GroupsUnfinished { order, unfinished: 3 }.problem("q");
+        assert_eq!(problem.status, 409);
+        assert!(problem.detail.contains('3'), "{}", problem.detail);
     }
 
     #[test]
