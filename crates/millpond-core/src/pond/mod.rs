@@ -38,6 +38,7 @@ use crate::name::Name;
 use crate::record::Record;
 use crate::time::{Mono, Now};
 use expiries::Expiries;
+use groups::Parting;
 use queue::Queue;
 use slot::Slot;
 use slots::{Slots, View};
@@ -71,6 +72,7 @@ enum Gated {
     Reply(RequestId, Box<Reply>),
     Show(Seq),
     Ended(Seq),
+    Parted(Box<Parting>),
 }
 
 /// The state machine.
@@ -254,6 +256,7 @@ impl Pond {
                 self.wake_watchers(seq, now);
                 self.slots.may_rest(seq, self.durable);
             }
+            Gated::Parted(parting) => self.part(&parting, now),
         }
     }
 

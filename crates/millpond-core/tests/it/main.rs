@@ -17,6 +17,7 @@ mod groups;
 mod leases;
 mod life;
 mod order;
+mod order_faults;
 mod overflow;
 mod push;
 mod random_runs;
