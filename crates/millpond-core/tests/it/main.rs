@@ -20,6 +20,7 @@ mod order;
 mod overflow;
 mod push;
 mod random_runs;
+mod replay;
 mod restart;
 mod rig;
 mod world;

@@ -6,8 +6,8 @@ pub(crate) mod commands;
 
 use crate::rig::{ms, name, s};
 use millpond_core::command::{
-    CancelError, Command, Declared, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, Reply,
-    RequestId, SettleError, StorageState,
+    CancelError, Command, Declared, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError,
+    Reply, RequestId, SettleError, StorageState,
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Holder, Phase};
@@ -15,6 +15,7 @@ use millpond_core::name::Name;
 use millpond_core::pond::Pond;
 use millpond_core::rate::Rate;
 use millpond_core::record::Record;
+use millpond_core::replay::ReplayTask;
 use millpond_core::settings::{DeadLetterSettings, OnExpiry, QueueSettings, RetrySettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_testkit::model::Model;
@@ -36,13 +37,18 @@ enum Fate {
 #[derive(Debug)]
 enum Answer {
     Enqueued(Vec<Fate>),
-    Leased { queue: usize, max: usize, until: Mono },
+    Leased {
+        queue: usize,
+        max: usize,
+        until: Mono,
+    },
     Settled(Result<(), SettleError>),
     Extended(bool),
     Cancelled(Option<bool>, Option<Phase>),
     Status(Option<(Phase, u32, u32)>),
     Paused,
-    Replayed(u64),
+    /// How many are selected; `None`: another replay is running.
+    Replayed(Option<u64>),
     DeadDeleted(bool),
 }
 
@@ -363,6 +369,15 @@ impl World {
         }
     }
 
+    /// Whether the log says that a replay of this queue is running.
+    fn is_replaying(&self, queue: usize) -> bool {
+        let latest = self.log.iter().rev().find_map(|record| match record {
+            Record::Queue(record) if record.number.0 as usize == queue => Some(record),
+            _ => None,
+        });
+        latest.is_some_and(|record| record.replays.last().is_some_and(ReplayTask::is_running))
+    }
+
     fn age(&self, since: Option<Mono>) -> Duration {
         since.map_or(Duration::ZERO, |since| self.now.mono.since(since))
     }
@@ -425,7 +440,10 @@ impl World {
                 }
             }
             (Answer::Paused, Reply::Paused(Ok(()))) => {}
-            (Answer::Replayed(expected), Reply::Replayed(Ok(count))) => assert_eq!(count, expected),
+            (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
+                assert_eq!(plan.selected, expected);
+            }
+            (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_)))) => {}
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
                 assert_eq!(answer.is_ok(), expected);
             }
