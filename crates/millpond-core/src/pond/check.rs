@@ -67,6 +67,7 @@ impl Pond {
             }
         }
         self.assert_queues(&counted);
+        self.assert_replays();
         for (target, &calls) in self.targets.iter().zip(&occupied) {
             assert!(
                 calls <= target.occupied,

@@ -21,6 +21,7 @@ mod order_faults;
 mod overflow;
 mod push;
 mod random_runs;
+mod replay;
 mod restart;
 mod rig;
 mod world;

@@ -7,13 +7,14 @@ pub(crate) mod shape;
 
 use crate::rig::s;
 use millpond_core::command::{
-    CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, Reply, RequestId,
-    SettleError, StorageState,
+    CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError, Reply,
+    RequestId, SettleError, StorageState,
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Holder, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
+use millpond_core::replay::ReplayTask;
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_testkit::model::{Candidate, Message, Model, Taker, Verdict};
 use shape::{Shape, label, names};
@@ -45,14 +46,23 @@ enum Position {
 #[derive(Debug)]
 enum Answer {
     Enqueued(Vec<Fate>),
-    Blocked { queue: usize, until: Mono },
-    Leased { queue: usize, max: usize, until: Mono, consumer: Option<u8> },
+    Blocked {
+        queue: usize,
+        until: Mono,
+    },
+    Leased {
+        queue: usize,
+        max: usize,
+        until: Mono,
+        consumer: Option<u8>,
+    },
     Settled(Result<(), SettleError>),
     Extended(bool),
     Cancelled(Option<bool>, Option<Phase>),
     Status(Option<(Phase, u32, u32)>),
     Paused,
-    Replayed(u64),
+    /// How many are selected; `None`: another replay is running.
+    Replayed(Option<u64>),
     DeadDeleted(bool),
 }
 
@@ -369,6 +379,15 @@ impl World {
         }
     }
 
+    /// Whether the log says that a replay of this queue is running.
+    fn is_replaying(&self, queue: usize) -> bool {
+        let latest = self.log.iter().rev().find_map(|record| match record {
+            Record::Queue(record) if record.number.0 as usize == queue => Some(record),
+            _ => None,
+        });
+        latest.is_some_and(|record| record.replays.last().is_some_and(ReplayTask::is_running))
+    }
+
     fn age(&self, since: Option<Mono>) -> Duration {
         since.map_or(Duration::ZERO, |since| self.now.mono.since(since))
     }
@@ -444,7 +463,10 @@ impl World {
                 }
             }
             (Answer::Paused, Reply::Paused(Ok(()))) => {}
-            (Answer::Replayed(expected), Reply::Replayed(Ok(count))) => assert_eq!(count, expected),
+            (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
+                assert_eq!(plan.selected, expected);
+            }
+            (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_)))) => {}
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
                 assert_eq!(answer.is_ok(), expected);
             }

@@ -6,12 +6,13 @@ use super::shape::{label, names};
 use super::{Answer, Due, Fate, Position, World};
 use bytes::Bytes;
 use millpond_core::command::{
-    CallOutcome, Command, Effect, Input, LeaseRequest, NewMessage, ReplayWhich, RequestId, SettleError,
-    SettleOutcome, Settlement, StorageState,
+    CallOutcome, Command, Effect, Input, LeaseRequest, NewMessage, RequestId, SettleError, SettleOutcome,
+    Settlement, StorageState,
 };
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
+use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{Order, Overflow};
 use millpond_testkit::model::{Blocked, Ending, Labels, New, Verdict, ending_of};
 use std::sync::Arc;
@@ -251,20 +252,25 @@ impl World {
     pub(crate) fn replay_all(&mut self, queue: usize) {
         self.begin_step();
         let count = self.model.of(queue, Phase::Dead).count() as u64;
-        let which = ReplayWhich::All;
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        self.expect(request, Answer::Replayed(count), &[]);
+        let expected = (!self.is_replaying(queue)).then_some(count);
+        let request = self.ask_for_replay(queue, ReplayWhich::All);
+        self.expect(request, Answer::Replayed(expected), &[]);
     }
 
     pub(crate) fn replay_one(&mut self, queue: usize, pick: usize) {
         let dead: Vec<u64> = self.model.of(queue, Phase::Dead).map(|(seq, _)| seq).collect();
         let Some(&seq) = dead.get(pick % dead.len().max(1)) else { return };
         self.begin_step();
-        let which = ReplayWhich::These(vec![Seq(seq)]);
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        let gate = self.log.len() + 1;
-        self.due.insert(request, Due { answer: Answer::Replayed(1), gates: Vec::new(), gate });
+        let expected = (!self.is_replaying(queue)).then_some(1);
+        let request = self.ask_for_replay(queue, ReplayWhich::These(vec![Seq(seq)]));
+        let gate = if expected.is_some() { self.log.len() + 1 } else { 0 };
+        self.due.insert(request, Due { answer: Answer::Replayed(expected), gates: Vec::new(), gate });
         self.end_step();
+    }
+
+    fn ask_for_replay(&mut self, queue: usize, which: ReplayWhich) -> RequestId {
+        let wish = ReplayWish::plain(which);
+        self.ask(Command::Replay { queue: names()[queue].clone(), wish, dry_run: false })
     }
 
     pub(crate) fn delete_dead(&mut self, seq: u64) {
