@@ -81,13 +81,13 @@ impl Pond {
         }
         let seq = self.queue_ref(number).ready.next(&self.rules(number, now.mono), now.mono)?;
         // Expired work never goes out: its timer is due and will take it away in the next step.
-        self.slot(seq).expiry_timer.is_some_and(|at| at > now.mono).then_some(seq)
+        self.slots.expiry(seq).is_some_and(|at| at > now.mono).then_some(seq)
     }
 
     /// Since when one of the oldest messages of a queue has been due.
     pub(super) fn due_since(&self, oldest: Oldest) -> Mono {
         match oldest {
-            Oldest::Prompt(seq) => self.slot(seq).due_since,
+            Oldest::Prompt(seq) => self.slots.due_since(seq).expect("what is ready is kept"),
             Oldest::Since(since) => since,
         }
     }

@@ -282,7 +282,7 @@ impl Pond {
     fn advance(&mut self, now: Now) {
         for _ in 0..TIMERS_PER_STEP {
             let slots = &self.slots;
-            let expiry = self.expiries.first_due(now.mono, |seq| slots.get(seq)?.expiry_timer);
+            let expiry = self.expiries.first_due(now.mono, |seq| slots.expiry(seq));
             if let Some(at) = expiry
                 && self.timers.next().is_none_or(|timer| at < timer)
             {

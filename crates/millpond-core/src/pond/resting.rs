@@ -155,6 +155,13 @@ impl Resting {
         Some(self.completed_slot(seq, completion, values))
     }
 
+    /// When a waiting message was or will be due, and when it expires.
+    pub(super) fn times(&self, seq: Seq) -> Option<(Mono, Mono)> {
+        let (common, [accepted, delay, _]) = self.waiting.get(seq)?;
+        let at = |micros: i64| Mono(accepted.wrapping_add(micros).wrapping_sub(common.clock_micros));
+        Some((at(delay), at(common.ttl_micros)))
+    }
+
     fn key(&self, seq: Seq) -> Option<IdempotencyKey> {
         if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() }
     }

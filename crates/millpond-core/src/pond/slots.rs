@@ -8,7 +8,7 @@ use super::slot::Slot;
 use crate::command::OpNumber;
 use crate::identity::Seq;
 use crate::message::{Message, QueueNumber};
-use crate::time::Now;
+use crate::time::{Mono, Now};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Deref};
 
@@ -68,6 +68,22 @@ impl Slots {
         match self.awake.get(&seq) {
             Some(slot) => Some(View::Awake(slot)),
             None => self.resting.get(seq).map(|slot| View::Resting(Box::new(slot))),
+        }
+    }
+
+    /// When an unfinished message expires.
+    pub(super) fn expiry(&self, seq: Seq) -> Option<Mono> {
+        match self.awake.get(&seq) {
+            Some(slot) => slot.expiry_timer,
+            None => self.resting.times(seq).map(|(_, expiry)| expiry),
+        }
+    }
+
+    /// Since when an unfinished message has been due.
+    pub(super) fn due_since(&self, seq: Seq) -> Option<Mono> {
+        match self.awake.get(&seq) {
+            Some(slot) => Some(slot.due_since),
+            None => self.resting.times(seq).map(|(due_since, _)| due_since),
         }
     }
 
@@ -140,7 +156,7 @@ impl Slots {
         let seq = message.seq;
         self.remove(seq);
         if !self.resting.restore(&message) {
-            self.awake.insert(seq, Box::new(Slot::new(message, crate::time::Mono(0))));
+            self.awake.insert(seq, Box::new(Slot::new(message, Mono(0))));
         }
     }
 
