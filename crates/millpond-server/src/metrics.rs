@@ -5,12 +5,11 @@
 
 use crate::errors::{Answer, refused};
 use crate::shared::Shared;
-use crate::view::CRITICALITY;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use http::header;
 use millpond_core::command::QueueView;
-use millpond_core::message::AttemptOutcome;
+use millpond_core::message::{AttemptOutcome, Criticality};
 use millpond_core::stats::{BUCKETS_SECONDS, Histogram, QueueStats, TargetStats};
 use millpond_engine::stats::JournalStats;
 use prometheus_client::collector::Collector;
@@ -152,7 +151,9 @@ impl Snapshot {
     fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
         let counter = MetricType::Counter;
         let metric = encoder.encode_descriptor("millpond_accepted", "Messages accepted", None, counter)?;
-        self.by_word(metric, "criticality", |stats| [(CRITICALITY, Value::Counter(stats.totals.accepted))])?;
+        self.by_word(metric, "criticality", |stats| {
+            Criticality::ALL.map(|class| (class.as_str(), Value::Counter(stats.totals.accepted_of(class))))
+        })?;
         let metric = encoder.encode_descriptor("millpond_refused", "Enqueues refused", None, counter)?;
         self.by_word(metric, "reason", |stats| {
             [
@@ -262,7 +263,7 @@ mod tests {
             drain: Some(Duration::from_secs(3)),
             ..QueueStats::default()
         };
-        stats.totals.accepted = 7;
+        stats.totals.accepted_by_criticality = [1, 7, 0, 3];
         stats.totals.wait.observe(Duration::from_millis(80));
         let text = Snapshot {
             queues: vec![QueueView {
@@ -288,7 +289,10 @@ mod tests {
             r#"millpond_queue_drain_seconds{queue="q"} 3.0"#,
             r#"millpond_queue_capacity_per_second{queue="q"} 0.0"#,
             r#"millpond_queue_insurmountable{queue="q"} 0.0"#,
+            r#"millpond_accepted_total{queue="q",criticality="critical-plus"} 1"#,
             r#"millpond_accepted_total{queue="q",criticality="critical"} 7"#,
+            r#"millpond_accepted_total{queue="q",criticality="sheddable-plus"} 0"#,
+            r#"millpond_accepted_total{queue="q",criticality="sheddable"} 3"#,
             r#"millpond_refused_total{queue="q",reason="queue-full"} 0"#,
             r#"millpond_deliveries_total{queue="q",outcome="timed-out"} 0"#,
             r#"millpond_wait_seconds_bucket{le="0.1",queue="q"} 1"#,

@@ -9,6 +9,7 @@ mod backend;
 mod careless;
 mod harness;
 mod input;
+mod labels;
 mod life;
 mod problems;
 mod push;
