@@ -12,6 +12,7 @@ mod harness;
 mod input;
 mod labels;
 mod life;
+mod order;
 mod problems;
 mod push;
 mod replays;

@@ -196,7 +196,7 @@ pub(super) fn position(position: Option<u64>) -> String {
         Some(before) => {
             format!("{} (so many start before it)", millpond_sim::text::count(before))
         }
-        None => "not known in this order".to_owned(),
+        None => "not known: the order, classes, tenants or its group decide".to_owned(),
     }
 }
 
