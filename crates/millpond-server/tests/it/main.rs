@@ -13,6 +13,7 @@ mod input;
 mod labels;
 mod life;
 mod order;
+mod overflow;
 mod problems;
 mod push;
 mod replays;
