@@ -172,6 +172,11 @@ fn without_effect(settings: &QueueSettings) -> Vec<Finding> {
     idle("block_for", changed && settings.overflow != Overflow::Block, "overflow = \"block\"");
     let changed = settings.fresh_within != fresh.fresh_within;
     idle("fresh_within", changed && settings.order != Order::Adaptive, "order = \"adaptive\"");
+    if settings.max_wait.is_some() && settings.order == Order::Lifo {
+        let problem = "has no effect where the newest work goes first: it starts next".to_owned();
+        let help = "leave it out, or set order = \"fifo\" or \"adaptive\"; ttl and retention end what waits too long";
+        findings.push(finding(Severity::Warning, "max_wait", problem, help.to_owned()));
+    }
     findings
 }
 

@@ -194,6 +194,7 @@ fn a_queue_is_checked_against_its_target() {
         ("max_wait = \"4d\"", "queues.q.max_wait"),
         ("max_bytes = \"1023KiB\"", "queues.q.max_bytes"),
         ("block_for = \"5s\"", "queues.q.block_for"),
+        ("order = \"lifo\"\nmax_wait = \"5m\"", "queues.q.max_wait"),
         ("order = \"lifo\"\nfresh_within = \"5s\"", "queues.q.fresh_within"),
     ] {
         let warnings = parse(&with("", lines), "x").unwrap().warnings;

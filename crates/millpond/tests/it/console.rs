@@ -111,8 +111,7 @@ fn line_fits(pattern: &str, line: &str) -> bool {
 /// Whether `lines` are what `patterns` describe.
 fn fits(patterns: &[String], lines: &[&str]) -> bool {
     match (patterns.split_first(), lines.split_first()) {
-        (None, None) => true,
-        (None, Some(_)) => false,
+        (None, found) => found.is_none(),
         (Some((pattern, after)), found) if pattern == ANYTHING => {
             fits(after, lines) || found.is_some_and(|(_, rest)| fits(patterns, rest))
         }
@@ -169,7 +168,7 @@ fn curl(address: &str, words: &[String]) -> String {
         }
     }
     let path = url.strip_prefix(ADDRESS).unwrap_or_else(|| panic!("{url} is not at {ADDRESS}"));
-    let method = method.unwrap_or(if data.is_some() { "POST" } else { "GET" });
+    let method = method.unwrap_or_else(|| if data.is_some() { "POST" } else { "GET" });
     let body = data.unwrap_or_default();
     if !head.to_ascii_lowercase().contains("content-type:") && data.is_some() {
         head.push_str("content-type: application/x-www-form-urlencoded\r\n");
