@@ -6,7 +6,7 @@
 
 use crate::errors::{Refusal, refuse};
 use crate::headers;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use millpond_api::problem::Slug;
 use millpond_core::message::Criticality;
 use millpond_core::name::Label;
@@ -62,6 +62,11 @@ pub(crate) fn label_header(headers: &HeaderMap, name: &str) -> Result<Option<Lab
     label(text.trim()).map(Some).map_err(|mistake| in_header(name, &mistake))
 }
 
+/// A label as the value of a header: UTF-8, as it is read.
+pub(crate) fn header_value(label: &Label) -> HeaderValue {
+    HeaderValue::from_bytes(label.as_str().as_bytes()).expect("a label has no control characters")
+}
+
 fn in_header(name: &str, mistake: &str) -> Refusal {
     refuse(Slug::InvalidMessage, format!("the header {name} {mistake}"))
 }
@@ -87,7 +92,8 @@ pub(crate) fn consumer(text: Option<&str>) -> Result<Option<Label>, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CRITICALITY, GROUP, consumer, criticality_field, criticality_header, label_field, label_header,
+        CRITICALITY, GROUP, consumer, criticality_field, criticality_header, header_value, label_field,
+        label_header,
     };
     use http::{HeaderMap, HeaderName, HeaderValue};
     use millpond_core::message::Criticality;
@@ -123,6 +129,7 @@ mod tests {
             let label = Label::new(good).unwrap();
             let header = label_header(&headers(GROUP, &[good.as_bytes()]), GROUP).unwrap();
             assert_eq!(header.as_ref(), Some(&label), "{good}");
+            assert_eq!(header_value(&label).as_bytes(), good.as_bytes());
             assert_eq!(label_field(Some(good), "group").unwrap(), Some(label.clone()), "{good}");
             assert_eq!(consumer(Some(good)).unwrap(), Some(label), "{good}");
         }

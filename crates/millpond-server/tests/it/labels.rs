@@ -2,7 +2,8 @@
 //!
 //! Owns the tests of how these facts travel. Must never test the rules that go by them: see `order.rs`.
 
-use crate::harness::{Server, configuration};
+use crate::backend::{Backend, ok};
+use crate::harness::{Server, configuration, with_target};
 use serde_json::{Value, json};
 
 const MESSAGES: &str = "/v1/queues/q/messages";
@@ -34,6 +35,26 @@ async fn what_a_message_says_of_itself_is_shown_wherever_it_is() {
     assert_eq!(facts(&server.get("/v1/queues/q/dead").await.json()["messages"][0]), SAID);
     let id = accepted["id"].as_str().unwrap();
     assert_eq!(facts(&server.get(&format!("/v1/queues/q/dead/{id}")).await.json()), SAID);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_is_told_what_a_message_says_of_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let backend = Backend::start(|_, _| ok("")).await;
+    let mut configuration = configuration(directory.path());
+    with_target(&mut configuration, backend.address, 1);
+    let server = Server::start(configuration).await;
+    for labels in [&LABELS[..], &[]] {
+        let accepted = server.send("POST", "/v1/queues/push/messages", labels, "x").await.json();
+        assert_eq!(server.outcome(&accepted).await["status"], "succeeded");
+    }
+    let seen = backend.seen();
+    for (name, value) in LABELS {
+        assert_eq!(seen[0].header(name), value);
+    }
+    assert_eq!(seen[1].header("millpond-criticality"), "critical");
+    assert_eq!((seen[1].header("millpond-tenant"), seen[1].header("millpond-group")), ("", ""));
     server.stop().await;
 }
 

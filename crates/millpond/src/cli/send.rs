@@ -202,7 +202,7 @@ pub(super) fn position(position: Option<u64>) -> String {
 
 fn expected_start(accepted: &Accepted) -> String {
     accepted.expected_start_seconds.map_or_else(
-        || "nothing can be promised now (paused, or not measured yet)".to_owned(),
+        || "nothing can be promised now (paused, not measured yet, or the newest first)".to_owned(),
         |start| format!("in about {}; 9 in 10 within {}", duration(start.p50), duration(start.p90)),
     )
 }
