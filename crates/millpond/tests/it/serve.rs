@@ -4,9 +4,11 @@ use crate::process::{Done, Server, millpond, run};
 use millpond_api::client::Client;
 use millpond_api::types::{LeaseRequest, LeasedMessage, Settlement, WorkerError};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn data() -> (TempDir, PathBuf) {
@@ -133,6 +135,52 @@ fn a_dead_letter_is_found_understood_and_put_back_to_work() {
     let cancelled = server.run(&["dead", "replays", "jobs", "2", "--cancel", "--json"]).expect(0).json();
     assert_eq!(cancelled["status"], "done", "what has ended stays as it is");
     server.run(&["dead", "replays", "jobs", "7"]).expect(3);
+}
+
+#[test]
+fn a_replay_that_is_killed_in_its_middle_goes_on_and_loses_and_doubles_nothing() {
+    const LETTERS: u64 = 300;
+    let (_directory, data) = data();
+    let server = Server::start(&data, &[]);
+    server.run(&["queues", "create", "jobs", "--prefetch", "1000", "--dead-burst", "0"]).expect(0);
+    server.run(&["send", "jobs", "--body", "x", "--count", &LETTERS.to_string()]).expect(0);
+    let client = Client::new(&server.url).unwrap();
+    let wish = LeaseRequest { max: Some(1_000), ..LeaseRequest::default() };
+    let leased = block_on(client.lease("jobs", &wish)).unwrap().messages;
+    let dead = |message: LeasedMessage| Settlement {
+        receipt: message.receipt,
+        outcome: "dead".to_owned(),
+        ..Settlement::default()
+    };
+    let deaths: Vec<_> = leased.into_iter().map(dead).collect();
+    block_on(client.settle(&deaths)).unwrap();
+    server.run(&["dead", "replay", "jobs", "--all", "--rate", "200/s"]).expect(0);
+    let stats = |server: &Server| block_on(Client::new(&server.url).unwrap().stats("jobs")).unwrap();
+    let begin = Instant::now();
+    let in_time = || assert!(begin.elapsed() < Duration::from_mins(1), "it does not go on");
+    while stats(&server).ready == 0 {
+        in_time();
+    }
+    let middle = stats(&server);
+    // The kill.
+    drop(server);
+    assert!(middle.dead > 0, "it was over before it could be killed: {middle:?}");
+    let server = Server::start(&data, &[]);
+    loop {
+        let now = stats(&server);
+        // One on its way back is counted nowhere until that is durable.
+        assert!(now.ready + now.dead <= LETTERS, "{now:?}");
+        if now.ready == LETTERS {
+            break;
+        }
+        in_time();
+    }
+    let done = server.run(&["dead", "replays", "jobs", "1", "--json"]).expect(0).json();
+    assert_eq!((&done["status"], &done["replayed"]), (&json!("done"), &json!(LETTERS)), "{done}");
+    let client = Client::new(&server.url).unwrap();
+    let leased = block_on(client.lease("jobs", &wish)).unwrap().messages;
+    let ids: BTreeSet<_> = leased.iter().map(|message| message.id.clone()).collect();
+    assert_eq!((leased.len(), ids.len()), (300, 300), "each once");
 }
 
 #[test]
