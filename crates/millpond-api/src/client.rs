@@ -59,6 +59,12 @@ pub struct Enqueue {
     pub delay: Option<Duration>,
     /// How long it is worth doing; the queue's retention if missing.
     pub ttl: Option<Duration>,
+    /// How much it matters: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`; `critical` if missing.
+    pub criticality: Option<String>,
+    /// Whose work it is; within a class, tenants take turns.
+    pub tenant: Option<String>,
+    /// What it must be done in order with.
+    pub group: Option<String>,
 }
 
 impl Enqueue {
@@ -119,7 +125,7 @@ pub enum ClientError {
         reason: String,
     },
     /// A value cannot be sent in a header.
-    #[error("{header} cannot be {value:?}: a header takes printable ASCII only")]
+    #[error("{header} cannot be {value:?}: a header takes text on one line, without control characters")]
     Header {
         /// The header.
         header: &'static str,
@@ -219,6 +225,9 @@ impl Client {
             ("Idempotency-Key", message.idempotency_key),
             ("Millpond-Delay", message.delay.map(microseconds)),
             ("Millpond-Ttl", message.ttl.map(microseconds)),
+            ("Millpond-Criticality", message.criticality),
+            ("Millpond-Tenant", message.tenant),
+            ("Millpond-Group", message.group),
         ] {
             if let Some(value) = value {
                 request = with_header(request, name, value)?;
@@ -493,7 +502,7 @@ fn with_header(
     value: String,
 ) -> Result<RequestBuilder, ClientError> {
     let lower = HeaderName::from_bytes(name.as_bytes());
-    match (lower, HeaderValue::from_str(&value)) {
+    match (lower, HeaderValue::from_bytes(value.as_bytes())) {
         (Ok(lower), Ok(content)) => Ok(request.header(lower, content)),
         _ => Err(ClientError::Header { header: name, value }),
     }
@@ -569,6 +578,9 @@ mod tests {
             idempotency_key: Some("k-1".to_owned()),
             delay: Some(Duration::from_millis(1_500)),
             ttl: Some(Duration::from_mins(1)),
+            criticality: Some("sheddable".to_owned()),
+            tenant: Some("größe".to_owned()),
+            group: Some("order 7".to_owned()),
             ..Enqueue::new("two words")
         };
         let accepted = client.enqueue("a queue", message).await.unwrap();
@@ -580,6 +592,9 @@ mod tests {
             "idempotency-key: k-1",
             "millpond-delay: 1500000us",
             "millpond-ttl: 60000000us",
+            "millpond-criticality: sheddable",
+            "millpond-tenant: größe",
+            "millpond-group: order 7",
         ] {
             assert!(asked.contains(line), "{line} is missing\n{asked}");
         }

@@ -150,8 +150,17 @@ pub struct MessageStatus {
     pub finished_at: Option<String>,
     /// When it expires, unless done.
     pub expires_at: String,
-    /// Its class.
+    /// Its class: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     pub criticality: String,
+    /// Whose work it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What it is done in order with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// While leased: who has it, if it said so. Shown to operators, not to those who come with the message's token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<String>,
     /// Why it is a dead letter: `attempts-exhausted`, `deliveries-exhausted`, `rejected`, `expired`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dead_reason: Option<String>,
@@ -180,13 +189,13 @@ pub struct BatchMessage {
     /// What makes a repetition recognizable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// The class.
+    /// The class: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`; `critical` if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criticality: Option<String>,
-    /// The tenant.
+    /// Whose work it is; within a class, tenants take turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The group.
+    /// What it must be done in order with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// How long it must not be handed out.
@@ -235,7 +244,7 @@ pub struct LeaseRequest {
     /// How long to wait for the first message; not at all if missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<f64>,
-    /// Who asks, for the operator's eyes.
+    /// Who asks. What one consumer holds in all is bounded by the queue's `prefetch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consumer: Option<String>,
 }
@@ -267,8 +276,14 @@ pub struct LeasedMessage {
     pub attempt: u32,
     /// Hand-outs, this one included.
     pub deliveries: u32,
-    /// Its class.
+    /// Its class: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     pub criticality: String,
+    /// Whose work it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What it is done in order with: nobody else has a message of this group now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// When it was first accepted.
     pub accepted_at: String,
     /// When it expires, unless done.

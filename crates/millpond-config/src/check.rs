@@ -8,7 +8,9 @@ use crate::diagnostic::Severity;
 use crate::keys::nearest;
 use crate::quantity::{format_duration, format_size};
 use millpond_core::name::Name;
-use millpond_core::settings::{QueueSettings, RETENTION_MAX, RetrySettings, SettingsError, TargetSettings};
+use millpond_core::settings::{
+    Order, Overflow, QueueSettings, RETENTION_MAX, RetrySettings, SettingsError, TargetSettings,
+};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -89,6 +91,10 @@ fn neutralise(settings: &mut QueueSettings, field: &str) {
         "max_messages" => settings.max_messages = None,
         "max_bytes" => settings.max_bytes = fresh.max_bytes,
         "max_wait" => settings.max_wait = None,
+        "block_for" => settings.block_for = fresh.block_for,
+        "fresh_within" => settings.fresh_within = fresh.fresh_within,
+        "prefetch" => settings.prefetch = fresh.prefetch,
+        "max_keys" => settings.max_keys = fresh.max_keys,
         "lease" => settings.lease = fresh.lease,
         "retention" => settings.retention = fresh.retention,
         "result_retention" => settings.result_retention = fresh.result_retention,
@@ -99,6 +105,10 @@ fn neutralise(settings: &mut QueueSettings, field: &str) {
         "retry.backoff" => {
             let RetrySettings { backoff_min, backoff_max, .. } = fresh.retry;
             (settings.retry.backoff_min, settings.retry.backoff_max) = (backoff_min, backoff_max);
+        }
+        "retry.budget" => settings.retry.budget = fresh.retry.budget,
+        "dead_letter.replayable_for" => {
+            settings.dead_letter.replayable_for = fresh.dead_letter.replayable_for;
         }
         "dead_letter.max_messages" => settings.dead_letter.max_messages = fresh.dead_letter.max_messages,
         "dead_letter.retention" => settings.dead_letter.retention = RETENTION_MAX,
@@ -127,6 +137,7 @@ pub fn check_surroundings(settings: &QueueSettings, configuration: &Configuratio
             "make retention longer than max_wait, so that a promise can be kept".to_owned(),
         ));
     }
+    findings.extend(without_effect(settings));
     if settings.max_bytes < configuration.max_body_bytes {
         findings.push(finding(
             Severity::Warning,
@@ -138,6 +149,33 @@ pub fn check_surroundings(settings: &QueueSettings, configuration: &Configuratio
             ),
             "raise max_bytes, or lower max_body: the largest bodies would always be refused".to_owned(),
         ));
+    }
+    findings
+}
+
+/// Settings that were changed although another one keeps them from mattering.
+fn without_effect(settings: &QueueSettings) -> Vec<Finding> {
+    let fresh = QueueSettings::default();
+    let mut findings = Vec::new();
+    let mut idle = |field, is_idle: bool, needs: &str| {
+        if is_idle {
+            let problem = format!("has no effect without {needs}");
+            findings.push(finding(
+                Severity::Warning,
+                field,
+                problem,
+                format!("set {needs}, or leave {field} out"),
+            ));
+        }
+    };
+    let changed = settings.block_for != fresh.block_for;
+    idle("block_for", changed && settings.overflow != Overflow::Block, "overflow = \"block\"");
+    let changed = settings.fresh_within != fresh.fresh_within;
+    idle("fresh_within", changed && settings.order != Order::Adaptive, "order = \"adaptive\"");
+    if settings.max_wait.is_some() && settings.order == Order::Lifo {
+        let problem = "has no effect where the newest work goes first: it starts next".to_owned();
+        let help = "leave it out, or set order = \"fifo\" or \"adaptive\"; ttl and retention end what waits too long";
+        findings.push(finding(Severity::Warning, "max_wait", problem, help.to_owned()));
     }
     findings
 }
@@ -192,6 +230,10 @@ mod tests {
             max_messages: Some(0),
             max_bytes: 0,
             max_wait: Some(Duration::ZERO),
+            block_for: Duration::MAX,
+            fresh_within: Duration::ZERO,
+            prefetch: 1001,
+            max_keys: 0,
             lease: Duration::ZERO,
             retention: Duration::ZERO,
             result_retention: Duration::MAX,
@@ -204,8 +246,9 @@ mod tests {
             max_deliveries: Some(0),
             backoff_min: Duration::from_secs(2),
             backoff_max: Duration::from_secs(1),
-            ..RetrySettings::default()
+            budget: f64::NAN,
         };
+        settings.dead_letter.replayable_for = Duration::ZERO;
         settings.dead_letter.max_messages = 0;
         settings.dead_letter.retention = Duration::ZERO;
         let fields: Vec<&str> = check_queue(&settings).iter().map(|finding| finding.field).collect();
@@ -216,6 +259,10 @@ mod tests {
                 "max_messages",
                 "max_bytes",
                 "max_wait",
+                "block_for",
+                "fresh_within",
+                "prefetch",
+                "max_keys",
                 "lease",
                 "retention",
                 "result_retention",
@@ -224,6 +271,8 @@ mod tests {
                 "retry.max_attempts",
                 "retry.max_deliveries",
                 "retry.backoff",
+                "retry.budget",
+                "dead_letter.replayable_for",
                 "dead_letter.max_messages",
                 "dead_letter.retention",
             ]

@@ -41,8 +41,14 @@ pub(crate) static QUEUE: Table = Table {
         "max_messages",
         "max_bytes",
         "overflow",
-        "lease",
+        "block_for",
         "order",
+        "fresh_within",
+        "priority",
+        "prefetch",
+        "max_keys",
+        "dead_burst",
+        "lease",
         "retention",
         "on_expiry",
         "result_retention",
@@ -55,15 +61,15 @@ pub(crate) static QUEUE: Table = Table {
 };
 pub(crate) static RETRY: Table = Table {
     title: "queues.NAME.retry",
-    supported: &["max_attempts", "max_deliveries", "backoff"],
-    unsupported: &["budget"],
+    supported: &["max_attempts", "max_deliveries", "backoff", "budget"],
+    unsupported: &[],
 };
 pub(crate) static BACKOFF: Table =
     Table { title: "queues.NAME.retry.backoff", supported: &["min", "max"], unsupported: &[] };
 pub(crate) static DEAD_LETTER: Table = Table {
     title: "queues.NAME.dead_letter",
-    supported: &["retention", "max_messages", "owner"],
-    unsupported: &["replayable_for"],
+    supported: &["retention", "max_messages", "replayable_for", "owner"],
+    unsupported: &[],
 };
 
 pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER];

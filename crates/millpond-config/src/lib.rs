@@ -32,6 +32,7 @@ mod read;
 mod reference;
 mod section;
 pub mod settings_json;
+mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
 pub use check::{Finding, check_queue, check_surroundings};

@@ -12,8 +12,9 @@ use crate::diagnostic::{Place, Report};
 use crate::keys;
 use crate::quantity::format_size;
 use crate::section::Section;
+use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use millpond_core::settings::{DeadLetterSettings, OnExpiry, Overflow, QueueSettings, RetrySettings};
+use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -205,7 +206,7 @@ fn push_outcomes(report: &mut Report<'_>, section: &Section<'_>) -> BTreeMap<u16
             report.error(Place::Name(span), &section.path_of(key), problem, help);
             continue;
         };
-        if let Some(outcome) = section.choice(report, key, &PushOutcome::WORDS, &[]) {
+        if let Some(outcome) = section.choice(report, key, &PushOutcome::WORDS) {
             outcomes.insert(status, outcome);
         }
     }
@@ -215,26 +216,28 @@ fn push_outcomes(report: &mut Report<'_>, section: &Section<'_>) -> BTreeMap<u16
 fn queue(report: &mut Report<'_>, section: &Section<'_>) -> QueueSettings {
     section.check_keys(report, &keys::QUEUE);
     let fresh = QueueSettings::default();
-    let overflow =
-        section.choice(report, "overflow", &[("reject", Overflow::Reject)], &["block", "drop-oldest"]);
-    section.choice(report, "order", &[("fifo", ())], &["lifo", "adaptive"]);
-    let expiries = [("dead-letter", OnExpiry::DeadLetter), ("drop", OnExpiry::Drop)];
     QueueSettings {
         target: section.name(report, "target"),
         concurrency: section.number(report, "concurrency", u32::MAX),
         max_wait: section.duration(report, "max_wait"),
         max_messages: section.number(report, "max_messages", u64::MAX),
         max_bytes: section.size(report, "max_bytes").unwrap_or(fresh.max_bytes),
-        overflow: overflow.unwrap_or(fresh.overflow),
+        overflow: section.choice(report, "overflow", &words::OVERFLOWS).unwrap_or(fresh.overflow),
+        block_for: section.duration(report, "block_for").unwrap_or(fresh.block_for),
+        order: section.choice(report, "order", &words::ORDERS).unwrap_or(fresh.order),
+        fresh_within: section.duration(report, "fresh_within").unwrap_or(fresh.fresh_within),
+        priority: section.choice(report, "priority", &words::PRIORITIES).unwrap_or(fresh.priority),
+        prefetch: section.number(report, "prefetch", u32::MAX).unwrap_or(fresh.prefetch),
+        max_keys: section.number(report, "max_keys", u64::MAX).unwrap_or(fresh.max_keys),
+        dead_burst: section.number(report, "dead_burst", u32::MAX).unwrap_or(fresh.dead_burst),
         lease: section.duration(report, "lease").unwrap_or(fresh.lease),
         retention: section.duration(report, "retention").unwrap_or(fresh.retention),
-        on_expiry: section.choice(report, "on_expiry", &expiries, &[]).unwrap_or(fresh.on_expiry),
+        on_expiry: section.choice(report, "on_expiry", &words::EXPIRIES).unwrap_or(fresh.on_expiry),
         result_retention: section.duration(report, "result_retention").unwrap_or(fresh.result_retention),
         result_max_bytes: section.size(report, "result_max").unwrap_or(fresh.result_max_bytes),
         expected_service_time: section.duration(report, "expected_service_time"),
         retry: retry(report, section),
         dead_letter: dead_letter(report, section),
-        ..QueueSettings::default()
     }
 }
 
@@ -249,6 +252,7 @@ fn retry(report: &mut Report<'_>, queue: &Section<'_>) -> RetrySettings {
         settings.backoff_min = backoff.duration(report, "min").unwrap_or(settings.backoff_min);
         settings.backoff_max = backoff.duration(report, "max").unwrap_or(settings.backoff_max);
     }
+    settings.budget = section.fraction(report, "budget").unwrap_or(settings.budget);
     settings
 }
 
@@ -258,6 +262,7 @@ fn dead_letter(report: &mut Report<'_>, queue: &Section<'_>) -> DeadLetterSettin
     section.check_keys(report, &keys::DEAD_LETTER);
     settings.retention = section.duration(report, "retention").unwrap_or(settings.retention);
     settings.max_messages = section.number(report, "max_messages", u64::MAX).unwrap_or(settings.max_messages);
+    settings.replayable_for = section.duration(report, "replayable_for").unwrap_or(settings.replayable_for);
     settings.owner = section.text(report, "owner", "a name in quotes").map(str::to_owned);
     settings
 }

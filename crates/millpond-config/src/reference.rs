@@ -6,8 +6,9 @@ use crate::configuration::{BODY_BYTES_MAX, Configuration, Target};
 use crate::keys::TABLES;
 use crate::load::FILE_BYTES_MAX;
 use crate::quantity::{format_duration, format_size};
+use crate::words;
 use http::Uri;
-use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings, RETENTION_MAX};
+use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings, RETENTION_MAX, WAIT_MAX};
 
 /// Collects tables, keys and their comments.
 #[derive(Default)]
@@ -48,6 +49,12 @@ impl Page {
 
 fn text(value: impl std::fmt::Display) -> String {
     format!("{:?}", value.to_string())
+}
+
+/// The word for `value`, in quotes.
+fn word<T: PartialEq + Copy>(value: T, choices: &[(&str, T)]) -> String {
+    let known = choices.iter().find(|(_, choice)| *choice == value);
+    text(known.expect("every choice has its word").0)
 }
 
 /// Every key with its default and what it means, as TOML that [`crate::parse`] accepts. Keys that have no default
@@ -166,16 +173,28 @@ fn queue(page: &mut Page) {
     );
     page.key(
         "overflow",
-        "\"reject\"",
-        "What happens to work beyond a bound: it is refused with 503 and a Retry-After. Only \"reject\" in this version.",
+        &word(fresh.overflow, &words::OVERFLOWS),
+        "What happens to work beyond a bound. \"reject\": it is refused with 503 and a Retry-After. \"block\": its caller\nwaits for room, up to block_for, and is refused then. \"drop-oldest\": the oldest waiting message that is not\nmore critical gives way; its status says \"dropped\". Sheddable work may use half of each bound,\nsheddable-plus three quarters.",
     );
+    page.key(
+        "block_for",
+        &text(format_duration(fresh.block_for)),
+        &format!(
+            "How long a caller waits for room where overflow is \"block\". Longer than 0s, at most {}.",
+            format_duration(WAIT_MAX)
+        ),
+    );
+    order(page, &fresh);
+    times(page, &fresh);
+}
+
+fn times(page: &mut Page, fresh: &QueueSettings) {
     let longest = format_duration(LEASE_TOTAL_MAX);
     page.key(
         "lease",
         &text(format_duration(fresh.lease)),
         &format!("How long a worker has a message to itself, from 1s to {longest}; it can extend that. Not shorter than the\ntarget's timeout."),
     );
-    page.key("order", "\"fifo\"", "First in, first out. Only \"fifo\" in this version.");
     let kept = format_duration(RETENTION_MAX);
     page.key(
         "retention",
@@ -184,7 +203,7 @@ fn queue(page: &mut Page) {
     );
     page.key(
         "on_expiry",
-        "\"dead-letter\"",
+        &word(fresh.on_expiry, &words::EXPIRIES),
         "What expiry does: \"dead-letter\", or \"drop\" (a status is kept, no dead letter).",
     );
     page.key(
@@ -201,6 +220,42 @@ fn queue(page: &mut Page) {
         "expected_service_time",
         "\"80ms\"",
         "Work per message, until it has been measured; forecasts start from it. Default: unknown, nothing is\npromised before the first measurements.",
+    );
+}
+
+fn order(page: &mut Page, fresh: &QueueSettings) {
+    let kept = format_duration(RETENTION_MAX);
+    page.key(
+        "order",
+        &word(fresh.order, &words::ORDERS),
+        "Which waiting message goes out next. \"fifo\": first in, first out. \"lifo\": last in, first out. \"adaptive\":\nfifo while the oldest is younger than fresh_within, then the newest first and the old ones at a side share.\nGroups need \"fifo\": with the others, a message with a group is refused.",
+    );
+    page.key(
+        "fresh_within",
+        &text(format_duration(fresh.fresh_within)),
+        &format!(
+            "In an adaptive order: how old the oldest waiting message may be before the newest go first. Longer than\n0s, at most {kept}."
+        ),
+    );
+    page.key(
+        "priority",
+        &word(fresh.priority, &words::PRIORITIES),
+        "How the classes of criticality share the hand-outs. \"weighted\": 8 : 4 : 2 : 1 from critical-plus to sheddable,\nso that each keeps a share. \"strict\": a class only while nothing more critical waits.",
+    );
+    page.key(
+        "prefetch",
+        &fresh.prefetch.to_string(),
+        "The most messages that one consumer holds at once, over all its leases, and the most in one lease. From 1 to\n1000. Low keeps work spread over the workers; a worker that says no consumer is bounded per lease only.",
+    );
+    page.key(
+        "max_keys",
+        &fresh.max_keys.to_string(),
+        "The most idempotency keys remembered. Beyond it those of finished messages are forgotten, oldest first; if there\nare none, a message with a new key is refused with 503.",
+    );
+    page.key(
+        "dead_burst",
+        &fresh.dead_burst.to_string(),
+        "So many messages given up in a row, without one success, pause the queue: a missing route must not empty it into\nits dead letters. 0: never.",
     );
 }
 
@@ -227,6 +282,11 @@ fn failure_path(page: &mut Page) {
         &backoff,
         "The wait before a repetition doubles from min to max, with full jitter above min. At most 30d.",
     );
+    page.key(
+        "budget",
+        &fresh.retry.budget.to_string(),
+        "While fresh work waits, retries are at most this share of the hand-outs, plus one a second. From 0 to 1, which\nis no bound. A retry beyond the budget waits its turn; that costs it no attempt.",
+    );
     page.table("[queues.example.dead_letter]", "What is kept of messages that could not be done.");
     page.key(
         "retention",
@@ -237,6 +297,14 @@ fn failure_path(page: &mut Page) {
         "max_messages",
         &fresh.dead_letter.max_messages.to_string(),
         "How many are kept. When full, the queue hands out nothing more until there is room: nothing is trimmed\nin silence.",
+    );
+    page.key(
+        "replayable_for",
+        &text(format_duration(fresh.dead_letter.replayable_for)),
+        &format!(
+            "Dead letters older than this are replayed only if that is asked for explicitly. Longer than 0s, at most {}.",
+            format_duration(RETENTION_MAX)
+        ),
     );
     page.optional("owner", "\"team-example\"", "Who looks after them. Default: nobody.");
 }

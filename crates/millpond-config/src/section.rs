@@ -177,6 +177,22 @@ impl<'a> Section<'a> {
         fitting
     }
 
+    /// A number that may have a fraction; its range is the caller's to check.
+    pub(crate) fn fraction(&self, report: &mut Report<'_>, key: &str) -> Option<f64> {
+        let value = self.table.get(key)?;
+        let number = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().parse().ok(),
+            DeValue::Integer(number) => {
+                i32::from_str_radix(number.as_str(), number.radix()).ok().map(f64::from)
+            }
+            _ => None,
+        };
+        if number.is_none() {
+            self.wrong_type(report, key, value, "a number such as 0.2, without quotes");
+        }
+        number
+    }
+
     /// `true` or `false`.
     pub(crate) fn flag(&self, report: &mut Report<'_>, key: &str) -> Option<bool> {
         let value = self.table.get(key)?;
@@ -187,13 +203,12 @@ impl<'a> Section<'a> {
         flag
     }
 
-    /// One word of `choices`; a word of `later` is refused as not supported by this version.
+    /// One word of `choices`.
     pub(crate) fn choice<T: Copy>(
         &self,
         report: &mut Report<'_>,
         key: &str,
         choices: &[(&str, T)],
-        later: &[&str],
     ) -> Option<T> {
         let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         let words = words.join(" or ");
@@ -201,15 +216,10 @@ impl<'a> Section<'a> {
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text) {
             return Some(*choice);
         }
-        let (problem, help) = if later.contains(&text) {
-            let problem = format!("{text:?} is not supported by this version");
-            (problem, format!("write {words}, or leave it out"))
-        } else {
-            let nearest = keys::nearest(text, choices.iter().map(|(word, _)| *word));
-            let meant = nearest.map(|right| format!("did you mean \"{right}\"?"));
-            (format!("{text:?} is not one of the choices"), meant.unwrap_or_else(|| format!("write {words}")))
-        };
-        self.wrong(report, key, problem, help);
+        let nearest = keys::nearest(text, choices.iter().map(|(word, _)| *word));
+        let meant = nearest.map(|right| format!("did you mean \"{right}\"?"));
+        let help = meant.unwrap_or_else(|| format!("write {words}"));
+        self.wrong(report, key, format!("{text:?} is not one of the choices"), help);
         None
     }
 

@@ -5,8 +5,9 @@
 
 use crate::check;
 use crate::keys::nearest;
+use crate::words;
 use millpond_core::name::Name;
-use millpond_core::settings::{DeadLetterSettings, OnExpiry, Overflow, QueueSettings, RetrySettings};
+use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use serde_json::{Map, Number, Value, json};
 use std::fmt;
 use std::time::Duration;
@@ -18,8 +19,14 @@ const QUEUE_FIELDS: &[&str] = &[
     "max_messages",
     "max_bytes",
     "overflow",
-    "lease_seconds",
+    "block_for_seconds",
     "order",
+    "fresh_within_seconds",
+    "priority",
+    "prefetch",
+    "max_keys",
+    "dead_burst",
+    "lease_seconds",
     "retention_seconds",
     "on_expiry",
     "result_retention_seconds",
@@ -29,11 +36,10 @@ const QUEUE_FIELDS: &[&str] = &[
     "dead_letter",
 ];
 const RETRY_FIELDS: &[&str] =
-    &["max_attempts", "max_deliveries", "backoff_min_seconds", "backoff_max_seconds"];
-const DEAD_LETTER_FIELDS: &[&str] = &["retention_seconds", "max_messages", "owner"];
+    &["max_attempts", "max_deliveries", "backoff_min_seconds", "backoff_max_seconds", "budget"];
+const DEAD_LETTER_FIELDS: &[&str] = &["retention_seconds", "max_messages", "replayable_for_seconds", "owner"];
 /// Fields of the format that this version refuses, by their dotted paths.
-const LATER_FIELDS: &[&str] =
-    &["alerts", "retry.budget", "dead_letter.replayable_for_seconds", "groups", "tenants"];
+const LATER_FIELDS: &[&str] = &["alerts"];
 
 /// One field that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +75,7 @@ impl std::error::Error for FieldErrors {}
 
 /// Writes every setting; what is not set is `null`.
 pub fn queue_settings_to_json(settings: &QueueSettings) -> Value {
-    let RetrySettings { max_attempts, max_deliveries, backoff_min, backoff_max, .. } = &settings.retry;
+    let RetrySettings { max_attempts, max_deliveries, backoff_min, backoff_max, budget } = &settings.retry;
     json!({
         "target": settings.target.as_ref().map(Name::as_str),
         "concurrency": settings.concurrency,
@@ -77,8 +83,14 @@ pub fn queue_settings_to_json(settings: &QueueSettings) -> Value {
         "max_messages": settings.max_messages,
         "max_bytes": settings.max_bytes,
         "overflow": settings.overflow,
+        "block_for_seconds": seconds(settings.block_for),
+        "order": settings.order,
+        "fresh_within_seconds": seconds(settings.fresh_within),
+        "priority": settings.priority,
+        "prefetch": settings.prefetch,
+        "max_keys": settings.max_keys,
+        "dead_burst": settings.dead_burst,
         "lease_seconds": seconds(settings.lease),
-        "order": "fifo",
         "retention_seconds": seconds(settings.retention),
         "on_expiry": settings.on_expiry,
         "result_retention_seconds": seconds(settings.result_retention),
@@ -89,10 +101,12 @@ pub fn queue_settings_to_json(settings: &QueueSettings) -> Value {
             "max_deliveries": max_deliveries,
             "backoff_min_seconds": seconds(*backoff_min),
             "backoff_max_seconds": seconds(*backoff_max),
+            "budget": budget,
         },
         "dead_letter": {
             "retention_seconds": seconds(settings.dead_letter.retention),
             "max_messages": settings.dead_letter.max_messages,
+            "replayable_for_seconds": seconds(settings.dead_letter.replayable_for),
             "owner": settings.dead_letter.owner,
         },
     })
@@ -137,10 +151,15 @@ pub fn queue_settings_from_json(document: &Value) -> Result<QueueSettings, Field
 /// The JSON field that belongs to a key of the configuration file.
 pub fn json_name(field: &str) -> String {
     match field {
-        "max_wait" | "lease" | "retention" | "result_retention" | "expected_service_time" => {
-            format!("{field}_seconds")
-        }
-        "dead_letter.retention" => "dead_letter.retention_seconds".to_owned(),
+        "max_wait"
+        | "block_for"
+        | "fresh_within"
+        | "lease"
+        | "retention"
+        | "result_retention"
+        | "expected_service_time"
+        | "dead_letter.retention"
+        | "dead_letter.replayable_for" => format!("{field}_seconds"),
         "retry.backoff" => "retry.backoff_min_seconds".to_owned(),
         "result_max" => "result_max_bytes".to_owned(),
         same => same.to_owned(),
@@ -150,25 +169,28 @@ pub fn json_name(field: &str) -> String {
 fn queue(object: &mut Object<'_>) -> QueueSettings {
     let fresh = QueueSettings::default();
     object.check_fields(QUEUE_FIELDS);
-    object.choice("overflow", &[("reject", ())]);
-    object.choice("order", &[("fifo", ())]);
-    let expiries = [("dead-letter", OnExpiry::DeadLetter), ("drop", OnExpiry::Drop)];
     QueueSettings {
         target: object.name("target"),
         concurrency: object.number("concurrency"),
         max_wait: object.seconds("max_wait_seconds"),
         max_messages: object.number("max_messages"),
         max_bytes: object.number("max_bytes").unwrap_or(fresh.max_bytes),
-        overflow: Overflow::Reject,
+        overflow: object.choice("overflow", &words::OVERFLOWS).unwrap_or(fresh.overflow),
+        block_for: object.seconds("block_for_seconds").unwrap_or(fresh.block_for),
+        order: object.choice("order", &words::ORDERS).unwrap_or(fresh.order),
+        fresh_within: object.seconds("fresh_within_seconds").unwrap_or(fresh.fresh_within),
+        priority: object.choice("priority", &words::PRIORITIES).unwrap_or(fresh.priority),
+        prefetch: object.number("prefetch").unwrap_or(fresh.prefetch),
+        max_keys: object.number("max_keys").unwrap_or(fresh.max_keys),
+        dead_burst: object.number("dead_burst").unwrap_or(fresh.dead_burst),
         lease: object.seconds("lease_seconds").unwrap_or(fresh.lease),
         retention: object.seconds("retention_seconds").unwrap_or(fresh.retention),
-        on_expiry: object.choice("on_expiry", &expiries).unwrap_or(fresh.on_expiry),
+        on_expiry: object.choice("on_expiry", &words::EXPIRIES).unwrap_or(fresh.on_expiry),
         result_retention: object.seconds("result_retention_seconds").unwrap_or(fresh.result_retention),
         result_max_bytes: object.number("result_max_bytes").unwrap_or(fresh.result_max_bytes),
         expected_service_time: object.seconds("expected_service_time_seconds"),
         retry: object.object("retry", retry).unwrap_or(fresh.retry),
         dead_letter: object.object("dead_letter", dead_letter).unwrap_or(fresh.dead_letter),
-        ..QueueSettings::default()
     }
 }
 
@@ -180,7 +202,7 @@ fn retry(object: &mut Object<'_>) -> RetrySettings {
         max_deliveries: object.number("max_deliveries"),
         backoff_min: object.seconds("backoff_min_seconds").unwrap_or(fresh.backoff_min),
         backoff_max: object.seconds("backoff_max_seconds").unwrap_or(fresh.backoff_max),
-        ..fresh
+        budget: object.fraction("budget").unwrap_or(fresh.budget),
     }
 }
 
@@ -190,8 +212,8 @@ fn dead_letter(object: &mut Object<'_>) -> DeadLetterSettings {
     DeadLetterSettings {
         retention: object.seconds("retention_seconds").unwrap_or(fresh.retention),
         max_messages: object.number("max_messages").unwrap_or(fresh.max_messages),
+        replayable_for: object.seconds("replayable_for_seconds").unwrap_or(fresh.replayable_for),
         owner: object.text("owner").map(str::to_owned),
-        ..fresh
     }
 }
 
@@ -262,6 +284,14 @@ impl<'a> Object<'a> {
         number
     }
 
+    fn fraction(&mut self, field: &str) -> Option<f64> {
+        let number = self.get(field)?.as_f64();
+        if number.is_none() {
+            self.wrong(field, "must be a number, such as 0.2");
+        }
+        number
+    }
+
     fn seconds(&mut self, field: &str) -> Option<Duration> {
         let seconds = self.get(field)?.as_f64();
         let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -278,10 +308,11 @@ impl<'a> Object<'a> {
         let choice = choices.iter().find(|(word, _)| *word == text).map(|(_, choice)| *choice);
         if choice.is_none() {
             let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
-            self.wrong(
-                field,
-                format!("{text:?} is not supported by this version; use {}", words.join(" or ")),
-            );
+            let problem = match nearest(text, words.iter().copied()) {
+                Some(right) => format!("{text:?} is not one of the choices; did you mean {right:?}?"),
+                None => format!("{text:?} is not one of the choices; use {}", words.join(" or ")),
+            };
+            self.wrong(field, problem);
         }
         choice
     }
@@ -337,8 +368,9 @@ mod tests {
     fn every_wrong_field_is_reported_at_once() {
         let document = json!({
             "lease": 30, "concurrency": -1, "max_messages": 1.5, "target": "a b", "max_wait_seconds": "45m",
-            "overflow": "block", "order": "lifo", "alerts": {}, "retention_seconds": 0,
-            "retry": {"max_attempts": 0, "budget": 0.2, "max_delivery": 3}, "dead_letter": [],
+            "overflow": "panic", "order": "lilo", "priority": 1, "alerts": {}, "retention_seconds": 0,
+            "block_for_seconds": 61, "fresh_within": 3, "prefetch": 0, "max_keys": 0, "dead_burst": -1,
+            "retry": {"max_attempts": 0, "budget": 1.5, "max_delivery": 3}, "dead_letter": [],
         });
         let errors = errors(&document);
         for (field, hint) in [
@@ -347,19 +379,25 @@ mod tests {
             ("max_messages: ", "whole number"),
             ("target: ", "is not a name"),
             ("max_wait_seconds: ", "number of seconds"),
-            ("overflow: ", "not supported by this version; use reject"),
-            ("order: ", "not supported by this version; use fifo"),
+            ("overflow: ", "not one of the choices; use reject or block or drop-oldest"),
+            ("order: ", "not one of the choices; did you mean \"lifo\"?"),
+            ("priority: ", "must be a string"),
+            ("block_for_seconds: ", "at most 1m"),
+            ("fresh_within: ", "did you mean \"fresh_within_seconds\"?"),
+            ("prefetch: ", "between 1 and 1000"),
+            ("max_keys: ", "at least 1"),
+            ("dead_burst: ", "not negative"),
             ("alerts: ", "not supported by this version"),
             ("retention_seconds: ", "between 1s and 366d"),
             ("retry.max_attempts: ", "between 1 and 1000"),
-            ("retry.budget: ", "not supported by this version"),
+            ("retry.budget: ", "between 0 and 1"),
             ("retry.max_delivery: ", "did you mean \"max_deliveries\"?"),
             ("dead_letter: ", "must be an object"),
         ] {
             let found = errors.iter().any(|error| error.starts_with(field) && error.contains(hint));
             assert!(found, "{field}{hint} in {errors:#?}");
         }
-        assert_eq!(errors.len(), 13, "{errors:#?}");
+        assert_eq!(errors.len(), 19, "{errors:#?}");
     }
 
     #[test]
@@ -383,7 +421,9 @@ mod tests {
             counts in (proptest::option::of(1..=u32::MAX), proptest::option::of(1..=u64::MAX), 1..=u64::MAX),
             max_wait in proptest::option::of(micros(86_400_000_000)),
             times in (micros(43_200_000_000), micros(2_592_000_000_000), micros(43_200_000_000)),
-            drop in any::<bool>(),
+            choices in (0..3_usize, 0..3_usize, 0..2_usize, 0..2_usize),
+            bounds in (1..=1000_u32, 1..=u64::MAX, any::<u32>(), 0.0..=1.0_f64),
+            fresh in (micros(60_000_000), micros(31_622_400_000_000), micros(31_622_400_000_000)),
             attempts in (1..=1000_u32, proptest::option::of(1000..=u32::MAX)),
             owner in proptest::option::of("\\PC{0,20}"),
         ) -> QueueSettings {
@@ -397,21 +437,29 @@ mod tests {
                 retention: times.1,
                 expected_service_time: Some(times.2),
                 result_retention: times.1,
-                on_expiry: if drop { OnExpiry::Drop } else { OnExpiry::DeadLetter },
+                overflow: words::OVERFLOWS[choices.0].1,
+                order: words::ORDERS[choices.1].1,
+                priority: words::PRIORITIES[choices.2].1,
+                on_expiry: words::EXPIRIES[choices.3].1,
+                prefetch: bounds.0,
+                max_keys: bounds.1,
+                dead_burst: bounds.2,
+                block_for: fresh.0,
+                fresh_within: fresh.1,
                 retry: RetrySettings {
                     max_attempts: attempts.0,
                     max_deliveries: attempts.1,
                     backoff_min: times.0,
                     backoff_max: times.0 + times.2,
-                    ..RetrySettings::default()
+                    budget: bounds.3,
                 },
                 dead_letter: DeadLetterSettings {
                     retention: times.1 + Duration::from_secs(1),
                     max_messages: counts.2,
+                    replayable_for: fresh.2,
                     owner,
-                    ..DeadLetterSettings::default()
                 },
-                ..QueueSettings::default()
+                result_max_bytes: u64::from(bounds.0),
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns their shape and the fixed-bucket histogram. Must never label anything with an id, tenant or key.
 
-use crate::message::AttemptOutcome;
+use crate::message::{AttemptOutcome, Criticality};
 use crate::name::Name;
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ impl Histogram {
 /// What has happened to a queue since the engine started.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Totals {
-    /// Messages accepted.
-    pub accepted: u64,
+    /// Messages accepted, in the order of [`Criticality::ALL`].
+    pub accepted_by_criticality: [u64; Criticality::ALL.len()],
     /// Messages completed.
     pub completed: u64,
     /// Enqueues refused because the queue was full.
@@ -63,6 +63,16 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// All that were accepted.
+    pub fn accepted(&self) -> u64 {
+        self.accepted_by_criticality.iter().sum()
+    }
+
+    /// Those accepted of one class.
+    pub fn accepted_of(&self, criticality: Criticality) -> u64 {
+        self.accepted_by_criticality[criticality.index()]
+    }
+
     /// All refusals.
     pub fn refused(&self) -> u64 {
         self.refused_full + self.refused_wait + self.refused_other

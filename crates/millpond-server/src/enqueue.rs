@@ -7,6 +7,7 @@ use crate::bodies::discard;
 use crate::errors::{Answer, Refusal, Told as _, refuse, refused, retry_after_seconds};
 use crate::headers::{self, Prefer, value};
 use crate::json::{Object, read_json};
+use crate::labels;
 use crate::paths::QueueName;
 use crate::shared::Shared;
 use crate::view;
@@ -19,8 +20,8 @@ use millpond_api::encoding;
 use millpond_api::problem::{Problem, Slug};
 use millpond_api::types::{self, BatchAnswer, BatchMessage};
 use millpond_core::command::{Accepted, NewMessage};
-use millpond_core::message::{Content, IdempotencyKey};
-use millpond_core::name::Name;
+use millpond_core::message::{Content, Criticality, IdempotencyKey};
+use millpond_core::name::{Label, Name};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ struct Wish {
     delay: Duration,
     ttl: Option<Duration>,
     key: Option<String>,
+    criticality: Criticality,
+    tenant: Option<Label>,
+    group: Option<Label>,
 }
 
 impl Wish {
@@ -57,18 +61,28 @@ impl Wish {
             delay: headers::duration(headers, "millpond-delay")?.unwrap_or_default(),
             ttl: headers::duration(headers, "millpond-ttl")?,
             key: headers::idempotency_key(headers)?,
+            criticality: labels::criticality_header(headers)?,
+            tenant: labels::label_header(headers, labels::TENANT)?,
+            group: labels::label_header(headers, labels::GROUP)?,
         })
     }
 
     fn message(self, shared: &Shared, queue: &Name, body: Bytes) -> NewMessage {
-        let Self { content_type, headers, delay, ttl, key } = self;
+        let Self { content_type, headers, delay, ttl, key, criticality, tenant, group } = self;
         let keys = shared.handle.keys();
         let key = key.map(|key| {
             let ttl_micros = ttl.map_or(u128::MAX, |ttl| ttl.as_micros());
             let times = [delay.as_micros().to_le_bytes(), ttl_micros.to_le_bytes()];
             IdempotencyKey {
                 key: keys.digest(&[queue.as_str().as_bytes(), key.as_bytes()]),
-                payload: keys.digest(&[&body, content_type.as_bytes(), times.as_flattened()]),
+                payload: keys.digest(&[
+                    &body,
+                    content_type.as_bytes(),
+                    times.as_flattened(),
+                    criticality.as_str().as_bytes(),
+                    label_bytes(tenant.as_ref()),
+                    label_bytes(group.as_ref()),
+                ]),
             }
         });
         NewMessage {
@@ -76,9 +90,16 @@ impl Wish {
             delay,
             ttl,
             key,
-            ..NewMessage::default()
+            criticality,
+            tenant,
+            group,
         }
     }
+}
+
+/// A label is never empty, so that nothing can stand for none.
+fn label_bytes(label: Option<&Label>) -> &[u8] {
+    label.map_or(&[], |label| label.as_str().as_bytes())
 }
 
 /// `POST /v1/queues/{queue}/messages`: 202 once the message is durable.
@@ -165,9 +186,12 @@ pub(crate) async fn enqueue_batch(
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    if let Err(refusal) =
-        shared.refuse_if_draining().and_then(|()| headers::refuse_unsupported(&parts.headers))
-    {
+    let fit = || {
+        shared.refuse_if_draining()?;
+        headers::refuse_unsupported(&parts.headers)?;
+        headers::refuse_single_only(&parts.headers)
+    };
+    if let Err(refusal) = fit() {
         discard(body);
         return Err(refusal);
     }
@@ -227,14 +251,6 @@ pub(crate) fn seconds(number: f64, field: &str) -> Result<Duration, Refusal> {
 }
 
 fn batch_message(shared: &Shared, queue: &Name, item: BatchMessage) -> Result<NewMessage, Refusal> {
-    for (name, given) in [("tenant", &item.tenant), ("group", &item.group)] {
-        if given.is_some() {
-            return Err(headers::unsupported(name));
-        }
-    }
-    if let Some(other) = item.criticality.as_deref().filter(|class| *class != view::CRITICALITY) {
-        return Err(headers::unsupported(&format!("criticality {other:?}")));
-    }
     if item.idempotency_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > headers::KEY_BYTES_MAX) {
         let detail = format!("idempotency_key must have 1 to {} bytes", headers::KEY_BYTES_MAX);
         return Err(refuse(Slug::Malformed, detail));
@@ -257,6 +273,9 @@ fn batch_message(shared: &Shared, queue: &Name, item: BatchMessage) -> Result<Ne
         delay: item.delay_seconds.map_or(Ok(Duration::ZERO), |number| seconds(number, "delay_seconds"))?,
         ttl: item.ttl_seconds.map(|number| seconds(number, "ttl_seconds")).transpose()?,
         key: item.idempotency_key,
+        criticality: labels::criticality_field(item.criticality.as_deref())?,
+        tenant: labels::label_field(item.tenant.as_deref(), "tenant")?,
+        group: labels::label_field(item.group.as_deref(), "group")?,
     };
     Ok(wish.message(shared, queue, body))
 }

@@ -127,7 +127,7 @@ impl Told for EnqueueError {
             Self::TooLarge { .. } => Problem::new(Slug::TooLarge, format!("queue {queue}: {self}")),
             Self::IdempotencyMismatch => {
                 let detail = format!(
-                    "queue {queue}: {self}; use a new key for new work, and the same body, content type, delay and time to live for a repetition"
+                    "queue {queue}: {self}; use a new key for new work, and the same body, content type, delay, time to live, criticality, tenant and group for a repetition"
                 );
                 Problem::new(Slug::IdempotencyMismatch, detail)
             }

@@ -4,6 +4,7 @@
 //! cannot read for one that is not there.
 
 use crate::errors::{Refusal, refuse};
+use crate::labels;
 use http::{HeaderMap, HeaderValue};
 use millpond_api::problem::Slug;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use std::time::Duration;
 /// Longest idempotency key in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 255;
 
-/// The one value of `name` as text; `None` if the header is not there.
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
+/// The one value of `name`; `None` if the header is not there.
+pub(crate) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, Refusal> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -21,6 +22,12 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refus
             format!("the header {name} is there more than once; send it once"),
         ));
     }
+    Ok(Some(value))
+}
+
+/// The one value of `name` as text; `None` if the header is not there.
+pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
+    let Some(value) = one(headers, name)? else { return Ok(None) };
     let readable = value.to_str().map_err(|_| {
         refuse(
             Slug::Malformed,
@@ -79,15 +86,29 @@ fn unquote(rest: &str) -> Option<String> {
 
 /// Refuses what this version would otherwise ignore: headers whose wish it cannot fulfil.
 pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> Result<(), Refusal> {
-    for name in ["millpond-group", "millpond-tenant", "millpond-callback"] {
+    if headers.contains_key("millpond-callback") {
+        return Err(unsupported("the header millpond-callback"));
+    }
+    Ok(())
+}
+
+/// Refuses headers that steer one message where several are sent: each of them says it for itself.
+pub(crate) fn refuse_single_only(headers: &HeaderMap) -> Result<(), Refusal> {
+    for (name, field) in [
+        ("idempotency-key", "idempotency_key"),
+        ("millpond-delay", "delay_seconds"),
+        ("millpond-ttl", "ttl_seconds"),
+        (labels::CRITICALITY, "criticality"),
+        (labels::TENANT, "tenant"),
+        (labels::GROUP, "group"),
+    ] {
         if headers.contains_key(name) {
-            return Err(unsupported(&format!("the header {name}")));
+            let detail =
+                format!("the header {name} does not count for a batch; write {field:?} in each message");
+            return Err(refuse(Slug::InvalidMessage, detail));
         }
     }
-    match text(headers, "millpond-criticality")? {
-        None | Some(crate::view::CRITICALITY) => Ok(()),
-        Some(other) => Err(unsupported(&format!("the header millpond-criticality with the value {other:?}"))),
-    }
+    Ok(())
 }
 
 /// Refuses a body that is compressed: its bytes are stored as they are, and whoever gets them would not be told how
@@ -176,7 +197,10 @@ pub(crate) fn value(text: String) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{Prefer, duration, idempotency_key, is_traceparent, refuse_unsupported, trace_context};
+    use super::{
+        Prefer, duration, idempotency_key, is_traceparent, refuse_single_only, refuse_unsupported,
+        trace_context,
+    };
     use http::{HeaderMap, HeaderName, HeaderValue};
     use std::time::Duration;
 
@@ -214,16 +238,13 @@ mod tests {
 
     #[test]
     fn wishes_that_cannot_be_fulfilled_are_refused_by_name() {
-        for (name, value) in [
-            ("millpond-group", "g"),
-            ("millpond-tenant", "t"),
-            ("millpond-callback", "http://c"),
-            ("millpond-criticality", "sheddable"),
-        ] {
-            let problem = refuse_unsupported(&headers(&[(name, value)])).unwrap_err().0;
+        let problem = refuse_unsupported(&headers(&[("millpond-callback", "http://c")])).unwrap_err().0;
+        assert!(problem.status == 422 && problem.detail.contains("millpond-callback"), "{problem:?}");
+        assert!(refuse_unsupported(&headers(&[("millpond-group", "g")])).is_ok());
+        for name in ["idempotency-key", "millpond-delay", "millpond-tenant", "millpond-criticality"] {
+            let problem = refuse_single_only(&headers(&[(name, "x")])).unwrap_err().0;
             assert!(problem.status == 422 && problem.detail.contains(name), "{problem:?}");
         }
-        assert!(refuse_unsupported(&headers(&[("millpond-criticality", "critical")])).is_ok());
     }
 
     #[test]

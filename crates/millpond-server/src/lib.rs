@@ -10,6 +10,7 @@ mod errors;
 mod guard;
 mod headers;
 mod json;
+mod labels;
 mod limits;
 mod metrics;
 mod pages;

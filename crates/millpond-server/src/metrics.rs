@@ -5,13 +5,12 @@
 
 use crate::errors::{Answer, refused};
 use crate::shared::Shared;
-use crate::view::CRITICALITY;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use http::header;
 use millpond_core::command::QueueView;
-use millpond_core::message::AttemptOutcome;
-use millpond_core::stats::{BUCKETS_SECONDS, Histogram, QueueStats, TargetStats};
+use millpond_core::message::{AttemptOutcome, Criticality};
+use millpond_core::stats::{BUCKETS_SECONDS, Histogram, QueueStats, TargetStats, Totals};
 use millpond_engine::stats::JournalStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -152,7 +151,9 @@ impl Snapshot {
     fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
         let counter = MetricType::Counter;
         let metric = encoder.encode_descriptor("millpond_accepted", "Messages accepted", None, counter)?;
-        self.by_word(metric, "criticality", |stats| [(CRITICALITY, Value::Counter(stats.totals.accepted))])?;
+        self.by_word(metric, "criticality", |stats| {
+            Criticality::ALL.map(|class| (class.as_str(), Value::Counter(stats.totals.accepted_of(class))))
+        })?;
         let metric = encoder.encode_descriptor("millpond_refused", "Enqueues refused", None, counter)?;
         self.by_word(metric, "reason", |stats| {
             [
@@ -161,6 +162,7 @@ impl Snapshot {
                 ("other", Value::Counter(stats.totals.refused_other)),
             ]
         })?;
+        self.encode_ends(encoder)?;
         let metric =
             encoder.encode_descriptor("millpond_deliveries", "Hand-outs that ended", None, counter)?;
         self.by_word(metric, "outcome", |stats| {
@@ -172,6 +174,27 @@ impl Snapshot {
         self.histogram(encoder, "millpond_wait_seconds", help, |stats| &stats.totals.wait)?;
         let help = "Time from hand-out to completion";
         self.histogram(encoder, "millpond_service_seconds", help, |stats| &stats.totals.service)
+    }
+
+    /// How messages' lives ended.
+    fn encode_ends(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        type Of = fn(&Totals) -> u64;
+        let ends: [(&str, &str, Of); 5] = [
+            ("millpond_completed", "Messages completed", |totals| totals.completed),
+            ("millpond_dead", "Messages that became dead letters", |totals| totals.dead),
+            ("millpond_expired", "Messages that expired, dead-lettered or not", |totals| totals.expired),
+            ("millpond_dropped", "Messages given up for newer ones", |totals| totals.dropped),
+            ("millpond_cancelled", "Messages withdrawn", |totals| totals.cancelled),
+        ];
+        for (name, help, total) in ends {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for queue in &self.queues {
+                metric
+                    .encode_family(&[("queue", queue.name.as_str())])?
+                    .encode_counter::<NoLabelSet, _, u64>(&total(&queue.stats.totals), None)?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_targets(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
@@ -262,7 +285,8 @@ mod tests {
             drain: Some(Duration::from_secs(3)),
             ..QueueStats::default()
         };
-        stats.totals.accepted = 7;
+        stats.totals.accepted_by_criticality = [1, 7, 0, 3];
+        stats.totals.dropped = 5;
         stats.totals.wait.observe(Duration::from_millis(80));
         let text = Snapshot {
             queues: vec![QueueView {
@@ -288,8 +312,13 @@ mod tests {
             r#"millpond_queue_drain_seconds{queue="q"} 3.0"#,
             r#"millpond_queue_capacity_per_second{queue="q"} 0.0"#,
             r#"millpond_queue_insurmountable{queue="q"} 0.0"#,
+            r#"millpond_accepted_total{queue="q",criticality="critical-plus"} 1"#,
             r#"millpond_accepted_total{queue="q",criticality="critical"} 7"#,
+            r#"millpond_accepted_total{queue="q",criticality="sheddable-plus"} 0"#,
+            r#"millpond_accepted_total{queue="q",criticality="sheddable"} 3"#,
             r#"millpond_refused_total{queue="q",reason="queue-full"} 0"#,
+            r#"millpond_completed_total{queue="q"} 0"#,
+            r#"millpond_dropped_total{queue="q"} 5"#,
             r#"millpond_deliveries_total{queue="q",outcome="timed-out"} 0"#,
             r#"millpond_wait_seconds_bucket{le="0.1",queue="q"} 1"#,
             r#"millpond_service_seconds_count{queue="q"} 0"#,

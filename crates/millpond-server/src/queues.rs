@@ -142,7 +142,7 @@ pub(crate) async fn messages(
 
 fn phase(word: &str) -> Result<Phase, Refusal> {
     Phase::parse(word).ok_or_else(|| {
-        let words = "ready, delayed, leased, backoff, succeeded, dead, expired, cancelled";
+        let words = "ready, delayed, leased, backoff, succeeded, dead, expired, cancelled, dropped";
         refuse(
             Slug::Malformed,
             format!("the query: state is {:?}; write one of {words}", crate::paths::shown(word)),

@@ -25,11 +25,20 @@ struct Token {
     t: Option<String>,
 }
 
+/// Who reads a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// Who has the message's token.
+    Bearer,
+    /// Who needs none.
+    Operator,
+}
+
 /// Lets through who has the message's token, and on an unauthenticated loopback server who has none at all.
-fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<(), Refusal> {
+fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<Reader, Refusal> {
     let Token { t } = query(uri)?;
     match t {
-        Some(token) if shared.handle.keys().token_fits(message.seq, &token) => Ok(()),
+        Some(token) if shared.handle.keys().token_fits(message.seq, &token) => Ok(Reader::Bearer),
         Some(_) => Err(refuse(
             Slug::Forbidden,
             "the token t does not belong to this message; use its status_url as it was given",
@@ -38,13 +47,18 @@ fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<(), Ref
             Slug::Unauthenticated,
             "the token t is missing; use the message's status_url as it was given",
         )),
-        None => Ok(()),
+        None => Ok(Reader::Operator),
     }
 }
 
-/// The status, with `Retry-After` while the message's life goes on.
-fn answer(shared: &Shared, status: &Status) -> Response {
-    let mut response = json(&view::status(shared, status));
+/// The status, with `Retry-After` while the message's life goes on. Who comes with a token is a producer, and not told
+/// who works behind the queue.
+fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
+    let mut seen = view::status(shared, status);
+    if reader == Reader::Bearer {
+        seen.consumer = None;
+    }
+    let mut response = json(&seen);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !status.message.phase.is_terminal() {
@@ -61,13 +75,13 @@ pub(crate) async fn status(
     message: MessageRef,
     request: Request,
 ) -> Answer {
-    authorize(&shared, &message, request.uri())?;
+    let reader = authorize(&shared, &message, request.uri())?;
     let wait = Prefer::read(request.headers()).wait.map(|wait| wait.min(WAIT_MAX));
     // Drop the body now, so that nothing but the answer is kept while waiting.
     drop(request);
     let status =
         shared.handle.status(message.seq, wait).await.map_err(|error| refused(&error, &message.id))?;
-    let mut response = answer(&shared, &status);
+    let mut response = answer(&shared, &status, reader);
     if let Some(wait) = wait {
         let applied = value(format!("wait={}", wait.as_secs()));
         response.headers_mut().insert(HeaderName::from_static("preference-applied"), applied);
@@ -113,7 +127,7 @@ pub(crate) async fn result(State(shared): State<Arc<Shared>>, message: MessageRe
 
 /// `POST /v1/messages/{id}/cancel`: withdraws a message that nobody has.
 pub(crate) async fn cancel(State(shared): State<Arc<Shared>>, message: MessageRef, uri: Uri) -> Answer {
-    authorize(&shared, &message, &uri)?;
+    let reader = authorize(&shared, &message, &uri)?;
     let status = shared.handle.cancel(message.seq).await.map_err(|error| refused(&error, &message.id))?;
-    Ok(answer(&shared, &status))
+    Ok(answer(&shared, &status, reader))
 }

@@ -9,13 +9,11 @@ use millpond_api::types::{
 use millpond_core::command::{QueueView, Status};
 use millpond_core::forecast::Promise;
 use millpond_core::message::{self, Content, Failure, Phase};
+use millpond_core::name::Label;
 use millpond_core::stats;
 use millpond_core::time::Wall;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// The one class that this version has.
-pub(crate) const CRITICALITY: &str = "critical";
 
 /// RFC 3339 in UTC with milliseconds.
 pub(crate) fn rfc3339(time: Wall) -> String {
@@ -80,7 +78,12 @@ fn attempt(attempt: &message::Attempt) -> Attempt {
     }
 }
 
-/// A message's status.
+/// A label as text.
+pub(crate) fn label(label: Option<&Label>) -> Option<String> {
+    label.map(|label| label.as_str().to_owned())
+}
+
+/// A message's status, as an operator may see it.
 pub(crate) fn status(shared: &Shared, status: &Status) -> MessageStatus {
     let message = &status.message;
     let waits = matches!(message.phase, Phase::Delayed | Phase::Backoff);
@@ -104,7 +107,10 @@ pub(crate) fn status(shared: &Shared, status: &Status) -> MessageStatus {
         first_started_at: message.first_started.map(rfc3339),
         finished_at: message.finished.map(rfc3339),
         expires_at: rfc3339(message.expires),
-        criticality: CRITICALITY.to_owned(),
+        criticality: message.criticality.as_str().to_owned(),
+        tenant: label(message.tenant.as_ref()),
+        group: label(message.group.as_ref()),
+        consumer: label(message.consumer.as_ref()).filter(|_| message.phase == Phase::Leased),
         dead_reason: message.dead_reason.map(|reason| reason.as_str().to_owned()),
         last_error: message.last_failure().map(|(failure, at)| error(failure, at)),
         history: message.history.iter().map(attempt).collect(),
@@ -151,7 +157,7 @@ pub(crate) fn queue_stats(stats: &stats::QueueStats) -> QueueStats {
         workers_wanted: stats.workers_wanted,
         workers_ceiling: stats.workers_ceiling,
         service_time_seconds: stats.service_time.as_secs_f64(),
-        accepted_total: totals.accepted,
+        accepted_total: totals.accepted(),
         completed_total: totals.completed,
         refused_total: totals.refused(),
         dead_total: totals.dead,
@@ -189,7 +195,9 @@ mod tests {
 
     #[test]
     fn a_state_is_the_word_of_its_phase() {
-        for phase in ["delayed", "ready", "leased", "backoff", "succeeded", "dead", "expired", "cancelled"] {
+        for phase in
+            ["delayed", "ready", "leased", "backoff", "succeeded", "dead", "expired", "cancelled", "dropped"]
+        {
             let word = serde_json::to_value(state(Phase::parse(phase).unwrap())).unwrap();
             assert_eq!(word, phase);
         }

@@ -6,6 +6,7 @@
 use crate::enqueue::{json, seconds, within_batch_limit};
 use crate::errors::{Answer, Refusal, Told as _, bad_receipt, refuse, refused};
 use crate::json::{Object, read_json};
+use crate::labels;
 use crate::paths::{QueueName, shown};
 use crate::shared::Shared;
 use crate::view;
@@ -43,7 +44,7 @@ pub(crate) async fn lease(
         lease: wish.lease_seconds.map(lease_duration).transpose()?,
         wait: lease_wait(wish.wait_seconds)?,
         queue: queue.clone(),
-        consumer: None,
+        consumer: labels::consumer(wish.consumer.as_deref())?,
     };
     let deliveries = match shared.handle.lease(request).await {
         Err(CallError::Refused(QueueError::Draining)) => Vec::new(),
@@ -98,7 +99,9 @@ fn leased(shared: &Shared, delivery: &Delivery) -> LeasedMessage {
         headers: view::headers(content),
         attempt: message.attempts + 1,
         deliveries: message.deliveries,
-        criticality: view::CRITICALITY.to_owned(),
+        criticality: message.criticality.as_str().to_owned(),
+        tenant: view::label(message.tenant.as_ref()),
+        group: view::label(message.group.as_ref()),
         accepted_at: view::rfc3339(message.accepted),
         expires_at: Some(view::rfc3339(message.expires)),
         lease_expires_at: view::rfc3339(leased.until),

@@ -4,7 +4,7 @@ use crate::with;
 use millpond_config::{
     Configuration, ConfigurationError, PushOutcome, Target, load, parse, reference_markdown,
 };
-use millpond_core::settings::{OnExpiry, Overflow, QueueSettings};
+use millpond_core::settings::{OnExpiry, Order, Overflow, Priority, QueueSettings};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -62,9 +62,11 @@ expected_service_time = "80ms"     # until measured
 [queues.enrollments.retry]
 max_attempts = 5
 backoff = { min = "1s", max = "5m" }
+budget = 0.2                       # retries at most this share of deliveries, plus a floor of 1/s
 [queues.enrollments.dead_letter]
 retention = "14d"                  # must be longer than the queue's retention
 max_messages = 100000              # full: the queue pauses and alerts; nothing is trimmed in silence
+replayable_for = "7d"              # older ones need an explicit override
 owner = "team-enrollment"
 "#;
 
@@ -145,9 +147,23 @@ fn every_key_of_a_queue_is_read() {
     assert_eq!(queue("max_wait = \"1m\"").max_wait, Some(seconds(60)));
     assert_eq!(queue("max_messages = 1_000").max_messages, Some(1_000));
     assert_eq!(queue("max_bytes = \"2MiB\"").max_bytes, 2 << 20);
-    assert_eq!(queue("overflow = \"reject\"").overflow, Overflow::Reject);
+    for (word, overflow) in
+        [("reject", Overflow::Reject), ("block", Overflow::Block), ("drop-oldest", Overflow::DropOldest)]
+    {
+        assert_eq!(queue(&format!("overflow = \"{word}\"")).overflow, overflow);
+    }
+    assert_eq!(queue("overflow = \"block\"\nblock_for = \"5s\"").block_for, seconds(5));
+    for (word, order) in [("fifo", Order::Fifo), ("lifo", Order::Lifo), ("adaptive", Order::Adaptive)] {
+        assert_eq!(queue(&format!("order = \"{word}\"")).order, order);
+    }
+    assert_eq!(queue("order = \"adaptive\"\nfresh_within = \"2s\"").fresh_within, seconds(2));
+    for (word, priority) in [("weighted", Priority::Weighted), ("strict", Priority::Strict)] {
+        assert_eq!(queue(&format!("priority = \"{word}\"")).priority, priority);
+    }
+    assert_eq!(queue("prefetch = 3").prefetch, 3);
+    assert_eq!(queue("max_keys = 12").max_keys, 12);
+    assert_eq!((queue("dead_burst = 0").dead_burst, queue("dead_burst = 7").dead_burst), (0, 7));
     assert_eq!(queue("lease = \"7m\"").lease, seconds(420));
-    assert_eq!(queue("order = \"fifo\""), queue(""));
     assert_eq!(queue("retention = \"3d\"").retention, seconds(259_200));
     assert_eq!(queue("on_expiry = \"drop\"").on_expiry, OnExpiry::Drop);
     assert_eq!(queue("on_expiry = \"dead-letter\"").on_expiry, OnExpiry::DeadLetter);
@@ -161,6 +177,10 @@ fn every_key_of_a_queue_is_read() {
     assert_eq!(queue("retry.max_deliveries = 11").retry.max_deliveries, Some(11));
     let backoff = queue("retry.backoff = { min = \"2s\", max = \"3s\" }").retry;
     assert_eq!((backoff.backoff_min, backoff.backoff_max), (seconds(2), seconds(3)));
+    for (text, budget) in [("0", 0.0), ("0.25", 0.25), ("1", 1.0), ("1.0", 1.0), ("2_5e-2", 0.25)] {
+        assert!((queue(&format!("retry.budget = {text}")).retry.budget - budget).abs() < 1e-9, "{text}");
+    }
+    assert_eq!(queue("dead_letter.replayable_for = \"2d\"").dead_letter.replayable_for, seconds(172_800));
     assert_eq!(queue("dead_letter.retention = \"30d\"").dead_letter.retention, seconds(2_592_000));
     assert_eq!(queue("dead_letter.max_messages = 5").dead_letter.max_messages, 5);
     assert_eq!(queue("dead_letter.owner = \"us\"").dead_letter.owner.as_deref(), Some("us"));

@@ -73,18 +73,25 @@ millpond.toml: 1 error"
 }
 
 #[test]
-fn a_choice_of_a_later_version() {
+fn a_choice_that_does_not_exist() {
     assert_eq!(
-        said("[queues.q]\noverflow = \"block\"\n"),
+        said("[queues.q]\noverflow = \"panic\"\norder = \"lilo\"\n"),
         "\
-error: queues.q.overflow: \"block\" is not supported by this version
+error: queues.q.overflow: \"panic\" is not one of the choices
  --> millpond.toml:2:12
   |
-2 | overflow = \"block\"
+2 | overflow = \"panic\"
   |            ^^^^^^^
-  = help: write \"reject\", or leave it out
+  = help: write \"reject\" or \"block\" or \"drop-oldest\"
 
-millpond.toml: 1 error"
+error: queues.q.order: \"lilo\" is not one of the choices
+ --> millpond.toml:3:9
+  |
+3 | order = \"lilo\"
+  |         ^^^^^^
+  = help: did you mean \"lifo\"?
+
+millpond.toml: 2 errors"
     );
 }
 

@@ -170,7 +170,7 @@ impl Pond {
         self.insert(message, due_since, now.mono.plus(ttl));
         let op = self.emit_about(seq, record);
         self.when_durable(op, Gated::Show(seq), now);
-        self.queue_mut(number).totals.accepted += 1;
+        self.queue_mut(number).totals.accepted_by_criticality[new.criticality.index()] += 1;
         self.count_arrival(number, outlook, now);
         Accepted {
             seq,

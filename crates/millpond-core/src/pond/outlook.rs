@@ -144,13 +144,12 @@ impl Pond {
         }
     }
 
-    /// Workers that carry the arrivals and work off what waits within the promise (L = λ × W), what is in work
-    /// included, and never more than the ceiling.
+    /// Workers that carry the arrivals and work off what waits within the promise (L = λ × W), and never more than
+    /// the ceiling; at least as many as are at work, so that a scaler takes none away in the middle of it.
     fn workers_wanted(&self, number: QueueNumber, ready: u64, arrivals: f64, ceiling: u64) -> u64 {
         let queue = self.queue_ref(number);
-        let Some(service) = self.service_seconds(number) else {
-            return u64::from(ready > 0 || !queue.leased.is_empty());
-        };
+        let least = (queue.leased.len() as u64).max(u64::from(ready > 0));
+        let Some(service) = self.service_seconds(number) else { return least };
         let within = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER).as_secs_f64();
         let wanted = (arrivals + ready as f64 / within) * service;
         #[expect(
@@ -159,7 +158,7 @@ impl Pond {
             reason = "not negative, saturates"
         )]
         let wanted = (wanted - 1e-9).ceil().max(0.0) as u64;
-        let wanted = wanted.max(u64::from(ready > 0 || !queue.leased.is_empty()));
+        let wanted = wanted.max(least);
         if ceiling > 0 { wanted.min(ceiling) } else { wanted }
     }
 }

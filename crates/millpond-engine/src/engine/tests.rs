@@ -207,7 +207,7 @@ async fn an_engine_stops_though_its_callers_do_not() {
             tokio::spawn(async move { while handle.enqueue(queue(), vec![message(10)]).await.is_ok() {} })
         })
         .collect();
-    within_deadline(async { while handle.queue(queue()).await.unwrap().stats.totals.accepted < 100 {} })
+    within_deadline(async { while handle.queue(queue()).await.unwrap().stats.totals.accepted() < 100 {} })
         .await;
     stops(engine).await;
     for caller in callers {

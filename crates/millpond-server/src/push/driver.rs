@@ -6,6 +6,7 @@
 use super::client::{self, Answered, EXCERPT_BYTES_MAX, Pool};
 use super::outcome::{Verdict, retry_after, verdict};
 use crate::headers::value;
+use crate::labels;
 use crate::shared::Shared;
 use crate::view;
 use bytes::Bytes;
@@ -146,7 +147,7 @@ impl Driver {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = target.url.clone();
         let headers = request.headers_mut();
-        headers.reserve(target.headers.len() + content.headers.len() + 8);
+        headers.reserve(target.headers.len() + content.headers.len() + 11);
         headers.extend(target.headers.clone());
         for (name, text) in &content.headers {
             if let (Ok(name), Ok(text)) = (HeaderName::try_from(name), HeaderValue::try_from(text)) {
@@ -161,6 +162,12 @@ impl Driver {
         headers.insert("millpond-attempt", HeaderValue::from(message.attempts + 1));
         headers.insert("millpond-accepted-at", value(view::rfc3339(message.accepted)));
         headers.insert("millpond-expires-at", value(view::rfc3339(message.expires)));
+        headers.insert(labels::CRITICALITY, HeaderValue::from_static(message.criticality.as_str()));
+        for (name, label) in [(labels::TENANT, &message.tenant), (labels::GROUP, &message.group)] {
+            if let Some(label) = label {
+                headers.insert(name, labels::header_value(label));
+            }
+        }
         headers.insert("idempotency-key", id);
         request
     }

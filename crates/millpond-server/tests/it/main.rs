@@ -7,9 +7,13 @@
 
 mod backend;
 mod careless;
+mod faults;
 mod harness;
 mod input;
+mod labels;
 mod life;
+mod order;
+mod overflow;
 mod problems;
 mod push;
 mod replays;

@@ -43,7 +43,8 @@ enum Action {
     ///
     /// Shows where each message stands, how old it is and how often it was tried. States: ready (may be handed out),
     /// delayed (waits for its time), leased (somebody works on it), backoff (failed, waits for its next attempt),
-    /// succeeded, dead (a dead letter), expired, cancelled.
+    /// succeeded, dead (a dead letter), expired, cancelled, dropped (gave way to newer work). ABOUT tells when it is
+    /// due, its class if that is not critical, its tenant, its group, and which consumer has it.
     #[command(after_help = "Examples:\n  \
             millpond messages list jobs\n  \
             millpond messages list jobs --state backoff --limit 20\n  \
@@ -53,7 +54,7 @@ enum Action {
         #[arg(value_parser = Name::new)]
         queue: Name,
         /// Only those in this state
-        #[arg(long, value_parser = ["ready", "delayed", "leased", "backoff", "succeeded", "dead", "expired", "cancelled"])]
+        #[arg(long, value_parser = ["ready", "delayed", "leased", "backoff", "succeeded", "dead", "expired", "cancelled", "dropped"])]
         state: Option<String>,
         /// At most so many
         #[arg(long, default_value_t = 20, value_name = "N")]

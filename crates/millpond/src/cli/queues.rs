@@ -58,11 +58,14 @@ enum Action {
     /// Create a queue
     ///
     /// What is not said has its default; `millpond queues show` lists what came of it. Bound the queue in time with
-    /// --max-wait: work that would wait longer is refused at the door. An existing queue is left alone unless --replace
+    /// --max-wait: work that would wait longer is refused at the door. What has no option here goes into
+    /// the file of --settings, under the names that `queues show --json` prints. An existing queue is left alone unless --replace
     /// is given, which then sets everything that is not said back to its default.
     #[command(after_help = "Examples:\n  \
             millpond queues create jobs\n  \
             millpond queues create enrollments --target registrar --max-wait 45m\n  \
+            millpond queues create prices --order adaptive --fresh-within 2s\n  \
+            millpond queues create events --max-messages 10000 --overflow drop-oldest\n  \
             millpond queues create jobs --settings jobs.json --replace")]
     Create {
         /// The queue

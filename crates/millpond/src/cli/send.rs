@@ -12,7 +12,7 @@ use super::messages::{follow, show};
 use super::render::{Fields, duration};
 use clap::Args;
 use millpond_api::client::{Client, Enqueue};
-use millpond_api::types::Accepted;
+use millpond_api::types::{Accepted, State};
 use millpond_config::quantity::parse_duration;
 use millpond_core::name::Name;
 use std::io::{IsTerminal as _, Read as _, Write};
@@ -30,14 +30,20 @@ const BODY_BYTES_MAX: u64 = millpond_config::BODY_BYTES_MAX;
 /// result.
 ///
 /// The body is --body, or the bytes of --file, or standard input. With --lines every line of standard input (or of
-/// --file) is a message of its own; they are sent in batches.
+/// --file) is a message of its own; they are sent in batches. With --json-lines every line is a message in JSON, with
+/// the fields of a batch, such as {"body": "…", "group": "…"}; what a line leaves out comes from the options.
+///
+/// Messages of one --group are done one after the other, in their order. Within a class (--criticality), tenants take
+/// turns, so that a flood of one lengthens only its own wait.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
         millpond send jobs --body '{\"invoice\": 7}'\n  \
         millpond send jobs --file order.json --key order-4711 --wait 30s\n  \
         echo hello | millpond send jobs --delay 10m --ttl 1h\n  \
         millpond send jobs --body ping --count 1000\n  \
-        millpond send jobs --lines --key import-7 < orders.jsonl\n\n\
+        millpond send jobs --lines --key import-7 < orders.jsonl\n  \
+        millpond send jobs --body paid --group order-4711 --tenant acme\n  \
+        millpond send jobs --file report.json --criticality sheddable\n\n\
         Exit code 3: refused, for example because the queue is full.")]
 pub(crate) struct Send {
     /// The queue
@@ -52,13 +58,16 @@ pub(crate) struct Send {
     /// Send every line as a message of its own; blank lines are skipped
     #[arg(long, conflicts_with_all = ["count", "wait"])]
     lines: bool,
+    /// Send every line as a message in JSON, with the fields of a batch
+    #[arg(long, conflicts_with_all = ["body", "lines", "count", "wait"])]
+    json_lines: bool,
     /// Send the body so many times
     #[arg(long, value_name = "N", conflicts_with = "wait", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Media type [default: application/json if it is JSON, else text or bytes]
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Idempotency key; with --lines and --count its beginning: KEY-1, KEY-2, …
+    /// Idempotency key; where many are sent, its beginning: KEY-1, KEY-2, …
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Hand it out no sooner than this from now, such as 10m
@@ -67,6 +76,15 @@ pub(crate) struct Send {
     /// Not worth doing after this, such as 1h [default: the queue's retention]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     ttl: Option<Duration>,
+    /// How much it matters when not all can be done [default: critical]
+    #[arg(long, value_name = "CLASS", value_parser = ["critical-plus", "critical", "sheddable-plus", "sheddable"])]
+    criticality: Option<String>,
+    /// Whose work it is: within a class, tenants take turns
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// Do it in order with the others of this group, one at a time
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
     /// Stay until it is done, at most so long, and print its result
     #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
     wait: Option<Duration>,
@@ -80,7 +98,7 @@ pub(crate) struct Send {
 impl Send {
     pub(crate) async fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         let client = self.connection.client()?;
-        if self.lines || self.count.is_some() {
+        if self.lines || self.json_lines || self.count.is_some() {
             return many::run(&self, &client, out).await;
         }
         let body = self.one_body()?;
@@ -89,6 +107,9 @@ impl Send {
             idempotency_key: self.key.clone(),
             delay: self.delay,
             ttl: self.ttl,
+            criticality: self.criticality.clone(),
+            tenant: self.tenant.clone(),
+            group: self.group.clone(),
             ..Enqueue::new(body)
         };
         let accepted = client.enqueue(self.queue.as_str(), message).await?;
@@ -128,7 +149,11 @@ impl Send {
         let mut fields = Fields::default();
         let seen = if accepted.duplicate { " (known already by its key; nothing was added)" } else { "" };
         fields.add("accepted", format!("{}{seen}", accepted.id));
-        fields.add("position", position(accepted.position));
+        let before = match accepted.status {
+            State::Delayed => "none before it is due".to_owned(),
+            _ => position(accepted.position),
+        };
+        fields.add("position", before);
         fields.add("start", expected_start(accepted));
         fields.add("status", absolute(client, &accepted.status_url));
         write!(out, "{}", fields.render())?;
@@ -171,13 +196,13 @@ pub(super) fn position(position: Option<u64>) -> String {
         Some(before) => {
             format!("{} (so many start before it)", millpond_sim::text::count(before))
         }
-        None => "not known in this order".to_owned(),
+        None => "not known: the order, classes, tenants or its group decide".to_owned(),
     }
 }
 
 fn expected_start(accepted: &Accepted) -> String {
     accepted.expected_start_seconds.map_or_else(
-        || "nothing can be promised now (paused, or not measured yet)".to_owned(),
+        || "nothing can be promised now (paused, not measured yet, or the newest first)".to_owned(),
         |start| format!("in about {}; 9 in 10 within {}", duration(start.p50), duration(start.p90)),
     )
 }

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod console;
+mod guide;
 mod help;
 mod plan;
 mod process;

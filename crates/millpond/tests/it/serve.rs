@@ -3,9 +3,12 @@
 use crate::process::{Done, Server, millpond, run};
 use millpond_api::client::Client;
 use millpond_api::types::{LeaseRequest, LeasedMessage, Settlement, WorkerError};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 fn data() -> (TempDir, PathBuf) {
@@ -135,6 +138,52 @@ fn a_dead_letter_is_found_understood_and_put_back_to_work() {
 }
 
 #[test]
+fn a_replay_that_is_killed_in_its_middle_goes_on_and_loses_and_doubles_nothing() {
+    const LETTERS: u64 = 300;
+    let (_directory, data) = data();
+    let server = Server::start(&data, &[]);
+    server.run(&["queues", "create", "jobs", "--prefetch", "1000", "--dead-burst", "0"]).expect(0);
+    server.run(&["send", "jobs", "--body", "x", "--count", &LETTERS.to_string()]).expect(0);
+    let client = Client::new(&server.url).unwrap();
+    let wish = LeaseRequest { max: Some(1_000), ..LeaseRequest::default() };
+    let leased = block_on(client.lease("jobs", &wish)).unwrap().messages;
+    let dead = |message: LeasedMessage| Settlement {
+        receipt: message.receipt,
+        outcome: "dead".to_owned(),
+        ..Settlement::default()
+    };
+    let deaths: Vec<_> = leased.into_iter().map(dead).collect();
+    block_on(client.settle(&deaths)).unwrap();
+    server.run(&["dead", "replay", "jobs", "--all", "--rate", "200/s"]).expect(0);
+    let stats = |server: &Server| block_on(Client::new(&server.url).unwrap().stats("jobs")).unwrap();
+    let begin = Instant::now();
+    let in_time = || assert!(begin.elapsed() < Duration::from_mins(1), "it does not go on");
+    while stats(&server).ready == 0 {
+        in_time();
+    }
+    let middle = stats(&server);
+    // The kill.
+    drop(server);
+    assert!(middle.dead > 0, "it was over before it could be killed: {middle:?}");
+    let server = Server::start(&data, &[]);
+    loop {
+        let now = stats(&server);
+        // One on its way back is counted nowhere until that is durable.
+        assert!(now.ready + now.dead <= LETTERS, "{now:?}");
+        if now.ready == LETTERS {
+            break;
+        }
+        in_time();
+    }
+    let done = server.run(&["dead", "replays", "jobs", "1", "--json"]).expect(0).json();
+    assert_eq!((&done["status"], &done["replayed"]), (&json!("done"), &json!(LETTERS)), "{done}");
+    let client = Client::new(&server.url).unwrap();
+    let leased = block_on(client.lease("jobs", &wish)).unwrap().messages;
+    let ids: BTreeSet<_> = leased.iter().map(|message| message.id.clone()).collect();
+    assert_eq!((leased.len(), ids.len()), (300, 300), "each once");
+}
+
+#[test]
 fn an_existing_queue_is_changed_only_on_request_and_can_be_copied() {
     let (directory, data) = data();
     let server = Server::start(&data, &[]);
@@ -209,6 +258,91 @@ fn a_queue_that_is_full_refuses_and_the_rest_is_not_sent() {
     let tally = done.json();
     assert_eq!((tally["accepted"].as_u64(), tally["sent"].as_u64()), (Some(5), Some(100)), "{tally}");
     assert!(done.stderr.contains("queue-full") && done.stderr.contains("again in"), "{}", done.stderr);
+}
+
+#[test]
+fn class_tenant_and_group_go_in_and_are_shown() {
+    let (_directory, data) = data();
+    let server = Server::start(&data, &[]);
+    let settings = [
+        "--order",
+        "fifo",
+        "--priority",
+        "strict",
+        "--prefetch",
+        "3",
+        "--overflow",
+        "block",
+        "--block-for",
+        "5s",
+    ];
+    let created =
+        server.run(&[&["queues", "create", "jobs", "--json"][..], &settings].concat()).expect(0).json();
+    assert_eq!(
+        ["priority", "overflow", "block_for_seconds", "prefetch"]
+            .map(|name| created["settings"][name].clone()),
+        [json!("strict"), json!("block"), json!(5), json!(3)]
+    );
+    let sent =
+        ["send", "jobs", "--body", "x", "--criticality", "sheddable", "--tenant", "größe", "--group", "g 1"];
+    server.run(&sent).expect(0);
+    let list = server.run(&["messages", "list", "jobs"]).expect(0).stdout;
+    assert!(list.contains("ABOUT") && list.contains("sheddable") && list.contains("größe"), "{list}");
+    let message = lease(&server, "jobs");
+    assert_eq!(
+        (message.criticality.as_str(), message.tenant.as_deref(), message.group.as_deref()),
+        ("sheddable", Some("größe"), Some("g 1"))
+    );
+    let shown = server.run(&["messages", "show", &message.id]).expect(0).stdout;
+    for line in ["criticality  sheddable", "tenant       größe", "group        g 1"] {
+        assert!(shown.contains(line), "{line} is missing\n{shown}");
+    }
+    let refused = server.run(&["send", "jobs", "--body", "x", "--group", &"g".repeat(129)]).expect(3);
+    assert!(refused.stderr.contains("millpond-group has 129 bytes"), "{}", refused.stderr);
+}
+
+#[test]
+fn lines_in_json_say_more_than_a_body_and_the_rest_comes_from_the_options() {
+    let (_directory, data) = data();
+    let server = Server::start(&data, &[]);
+    server.run(&["queues", "create", "jobs"]).expect(0);
+    let lines = concat!(
+        r#"{"body": "a", "group": "own"}"#,
+        "\n\n",
+        r#"{"body": "b", "criticality": "critical-plus", "idempotency_key": "k"}"#,
+        "\n",
+        r#"{"body": "c", "grup": "typo"}"#,
+        "\n",
+        r#"{"body": "d"}"#,
+    );
+    let send = [
+        "send",
+        "jobs",
+        "--json-lines",
+        "--json",
+        "--group",
+        "all",
+        "--criticality",
+        "sheddable",
+        "--key",
+        "n",
+    ];
+    let done = server.run_with_input(&send, lines).expect(1);
+    assert!(done.stderr.contains("line 4 is no message") && done.stderr.contains("grup"), "{}", done.stderr);
+    assert_eq!(done.json()["accepted"], 2, "what came before the mistake was sent");
+    let page = server.run(&["messages", "list", "jobs", "--json"]).expect(0).json();
+    let facts = ["group", "criticality"].map(|name| {
+        let of = |message: &Value| message[name].as_str().unwrap().to_owned();
+        page["messages"].as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    });
+    assert_eq!(facts, [["own", "all"], ["sheddable", "critical-plus"]]);
+    let mended = lines.replace("grup", "group");
+    let done = server.run_with_input(&send, &mended).expect(0).json();
+    assert_eq!(
+        (&done["accepted"], &done["duplicates"]),
+        (&json!(4), &json!(2)),
+        "the keys are those of the lines"
+    );
 }
 
 #[test]

@@ -25,6 +25,12 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
         (&["send", "jobs", "--body", "x", "--delay", "10"], "10s"),
         (&["send", "jobs", "--body", "x", "--lines"], "cannot be used with"),
         (&["send", "jobs", "--body", "x", "--count", "0"], "0"),
+        (
+            &["send", "jobs", "--body", "x", "--criticality", "urgent"],
+            "critical-plus, critical, sheddable-plus",
+        ),
+        (&["send", "jobs", "--body", "x", "--json-lines"], "cannot be used with"),
+        (&["queues", "create", "jobs", "--order", "random"], "fifo, lifo, adaptive"),
         (&["messages", "list", "jobs", "--state", "done"], "succeeded"),
         (&["dead", "replay", "jobs"], "--all"),
         (&["demo", "--scenario", "tsunami"], "leveling"),

@@ -3,7 +3,7 @@
 //! Owns the words. Must never ask the server for more than the bytes of a result.
 
 use crate::cli::failure::Failure;
-use crate::cli::render::{Column, Fields, age, counted, duration, line, size, table, time};
+use crate::cli::render::{Column, Fields, age, counted, duration, excerpt, line, size, table, time};
 use crate::cli::send::{absolute, position};
 use jiff::Timestamp;
 use millpond_api::client::{Client, Content};
@@ -13,6 +13,11 @@ use millpond_core::name::Name;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
+
+/// The class of a message about which nothing was said.
+const USUAL_CLASS: &str = "critical";
+/// Characters of a label in a table.
+const LABEL_CHARACTERS: usize = 40;
 
 /// The word for a state.
 pub(crate) fn word(state: State) -> String {
@@ -35,29 +40,48 @@ pub(super) fn list(
         writeln!(out, "{queue} holds {what}. Put one in: millpond send {queue} --body hello")?;
         return Ok(());
     }
-    let now = Timestamp::now();
-    let columns = [
-        Column::Whole("ID"),
-        Column::Whole("STATE"),
-        Column::Number("ATTEMPTS"),
-        Column::Text("ACCEPTED"),
-        Column::Text("DUE"),
-    ];
-    let row = |message: &MessageStatus| {
-        let due = message.due_at.as_deref().map_or_else(|| "–".to_owned(), |due| age(due, now));
-        vec![
-            message.id.clone(),
-            word(message.status),
-            message.attempts.to_string(),
-            age(&message.accepted_at, now),
-            due,
-        ]
-    };
-    write!(out, "{}", table(&columns, messages.messages.iter().map(row).collect()))?;
+    write!(out, "{}", rows(&messages.messages, Timestamp::now()))?;
     if let Some(next) = &messages.next {
         writeln!(out, "\nmore: millpond messages list {queue} --after {next}")?;
     }
     Ok(())
+}
+
+/// A table of messages. Where there is nothing about any of them, that column is left out.
+fn rows(messages: &[MessageStatus], now: Timestamp) -> String {
+    let has_more = messages.iter().any(|message| !about(message, now).is_empty());
+    let mut columns =
+        vec![Column::Whole("ID"), Column::Whole("STATE"), Column::Number("TRIED"), Column::Text("ACCEPTED")];
+    columns.extend(has_more.then_some(Column::Text("ABOUT")));
+    let row = |message: &MessageStatus| {
+        let mut row = vec![
+            message.id.clone(),
+            word(message.status),
+            message.attempts.to_string(),
+            age(&message.accepted_at, now),
+        ];
+        row.extend(has_more.then(|| about(message, now)));
+        row
+    };
+    table(&columns, messages.iter().map(row).collect())
+}
+
+/// What sets a message apart: when it is due, its class if that is not the usual one, its tenant, its group, and who
+/// has it.
+fn about(message: &MessageStatus, now: Timestamp) -> String {
+    let due = message.due_at.as_deref().map(|due| format!("due {}", age(due, now)));
+    let class = (message.criticality != USUAL_CLASS).then(|| line(&message.criticality));
+    let named = |what: &str, label: &Option<String>| {
+        label.as_ref().map(|label| format!("{what} {}", excerpt(label, LABEL_CHARACTERS)))
+    };
+    let parts = [
+        due,
+        class,
+        named("tenant", &message.tenant),
+        named("group", &message.group),
+        named("held by", &message.consumer),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// One message with everything that is known about it.
@@ -84,6 +108,10 @@ pub(crate) fn fields(client: &Client, message: &MessageStatus, now: Timestamp) -
     fields.add("queue", &message.queue);
     fields.add("state", word(message.status));
     fields.add_if("reason", message.dead_reason.as_deref().map(line));
+    fields.add("criticality", line(&message.criticality));
+    fields.add_if("tenant", message.tenant.as_deref().map(line));
+    fields.add_if("group", message.group.as_deref().map(line));
+    fields.add_if("held by", message.consumer.as_deref().map(line));
     if !message.status.is_terminal() {
         if message.status == State::Ready {
             fields.add("position", position(message.position));
@@ -196,4 +224,57 @@ pub(super) fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
         format!("cannot write {}: {error}", path.display()),
         "check the directory and who may write there",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LABEL_CHARACTERS, about, rows};
+    use jiff::Timestamp;
+    use millpond_api::types::MessageStatus;
+    use serde_json::{Value, json};
+
+    fn message(facts: &Value) -> MessageStatus {
+        let mut message = json!({
+            "id": "0197f3a2-5c11-7d2e-9a40-3b1c8e0f7a55", "queue": "jobs", "status": "ready", "status_url": "/x",
+            "position": null, "expected_start_seconds": null, "accepted_at": "2026-11-30T10:00:00.000Z",
+            "attempts": 5, "deliveries": 5, "due_at": null, "first_started_at": null, "finished_at": null,
+            "expires_at": "2026-12-04T10:00:00.000Z", "criticality": "critical", "history": []
+        });
+        message.as_object_mut().unwrap().extend(facts.as_object().unwrap().clone());
+        serde_json::from_value(message).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-30T10:00:07Z".parse().unwrap()
+    }
+
+    fn shown(messages: &[MessageStatus]) -> String {
+        let table = rows(messages, now());
+        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        table
+    }
+
+    #[test]
+    fn what_no_message_has_takes_no_room() {
+        let table = shown(&[message(&json!({}))]);
+        assert!(!table.contains("ABOUT"), "{table}");
+        assert!(table.contains("7.0s ago"), "{table}");
+    }
+
+    #[test]
+    fn class_tenant_group_and_holder_are_told_and_cannot_control_the_terminal() {
+        let busy = message(
+            &json!({"criticality": "sheddable-plus", "tenant": "acme\u{1b}[2J", "group": "g".repeat(128)}),
+        );
+        let group = "g".repeat(LABEL_CHARACTERS - 1);
+        assert_eq!(about(&busy, now()), format!("sheddable-plus, tenant acme\u{fffd}[2J, group {group}…"));
+        let held = message(&json!({"status": "leased", "consumer": "w 1"}));
+        assert_eq!(about(&held, now()), "held by w 1");
+        let failed = message(&json!({"status": "backoff", "due_at": "2026-11-30T10:01:00.000Z"}));
+        assert_eq!(about(&failed, now()), "due in 53.0s");
+        let table = shown(&[busy, held, failed]);
+        for said in ["ABOUT", "held by w 1", "due in 53.0s"] {
+            assert!(table.contains(said), "{said} is missing\n{table}");
+        }
+    }
 }

@@ -28,6 +28,28 @@ pub(crate) struct Settings {
     /// The most bytes that are not done, such as 1GiB
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     max_bytes: Option<u64>,
+    /// What to do with work beyond a bound: refuse it, let its caller wait, or give up the oldest [default: reject]
+    #[arg(long, value_parser = ["reject", "block", "drop-oldest"], value_name = "HOW")]
+    overflow: Option<String>,
+    /// With --overflow block: how long a caller waits for room, such as 30s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    block_for: Option<Duration>,
+    /// Which waiting message goes out next [default: fifo]
+    #[arg(long, value_parser = ["fifo", "lifo", "adaptive"], value_name = "ORDER")]
+    order: Option<String>,
+    /// With --order adaptive: the newest go first once the oldest is older than this, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    fresh_within: Option<Duration>,
+    /// How the classes of criticality share the hand-outs: by weights, or strictly the higher one first
+    /// [default: weighted]
+    #[arg(long, value_parser = ["weighted", "strict"], value_name = "HOW")]
+    priority: Option<String>,
+    /// The most messages that one consumer holds at once
+    #[arg(long, value_name = "N")]
+    prefetch: Option<u32>,
+    /// So many dead letters in a row pause the queue; 0: never
+    #[arg(long, value_name = "N")]
+    dead_burst: Option<u32>,
     /// How long a worker holds a message unless it asks otherwise, such as 30s
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     lease: Option<Duration>,
@@ -40,6 +62,9 @@ pub(crate) struct Settings {
     /// Attempts before a message becomes a dead letter
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
+    /// While fresh work waits, retries are at most this share of the hand-outs, from 0 to 1
+    #[arg(long, value_name = "SHARE")]
+    retry_budget: Option<f64>,
     /// Begin with the settings in this JSON file (as `queues show --json` gives them)
     #[arg(long = "settings", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -56,6 +81,13 @@ impl Settings {
             ("max_wait_seconds", seconds(self.max_wait)),
             ("max_messages", self.max_messages.map(|count| json!(count))),
             ("max_bytes", self.max_bytes.map(|bytes| json!(bytes))),
+            ("overflow", self.overflow.as_ref().map(|word| json!(word))),
+            ("block_for_seconds", seconds(self.block_for)),
+            ("order", self.order.as_ref().map(|word| json!(word))),
+            ("fresh_within_seconds", seconds(self.fresh_within)),
+            ("priority", self.priority.as_ref().map(|word| json!(word))),
+            ("prefetch", self.prefetch.map(|count| json!(count))),
+            ("dead_burst", self.dead_burst.map(|count| json!(count))),
             ("lease_seconds", seconds(self.lease)),
             ("retention_seconds", seconds(self.retention)),
             ("expected_service_time_seconds", seconds(self.expected_service_time)),
@@ -64,10 +96,14 @@ impl Settings {
                 fields.insert(name.to_owned(), value);
             }
         }
-        if let Some(attempts) = self.max_attempts {
+        for (name, value) in [
+            ("max_attempts", self.max_attempts.map(|count| json!(count))),
+            ("budget", self.retry_budget.map(|share| json!(share))),
+        ] {
+            let Some(value) = value else { continue };
             let retry = fields.entry("retry").or_insert_with(|| json!({}));
             if let Value::Object(retry) = retry {
-                retry.insert("max_attempts".to_owned(), json!(attempts));
+                retry.insert(name.to_owned(), value);
             }
         }
         Ok(Value::Object(fields))
@@ -115,11 +151,15 @@ mod tests {
         let settings = Settings {
             max_wait: Some(Duration::from_mins(45)),
             max_attempts: Some(3),
+            retry_budget: Some(0.1),
+            overflow: Some("block".to_owned()),
+            order: Some("lifo".to_owned()),
+            prefetch: Some(2),
             file: Some(file.path().to_owned()),
             ..Settings::default()
         };
-        let expected =
-            json!({"max_wait_seconds": 2_700.0, "retry": {"max_attempts": 3, "max_deliveries": 9}});
+        let expected = json!({"max_wait_seconds": 2_700.0, "overflow": "block", "order": "lifo", "prefetch": 2,
+                "retry": {"max_attempts": 3, "max_deliveries": 9, "budget": 0.1}});
         assert_eq!(settings.document().unwrap(), expected);
     }
 

@@ -134,6 +134,13 @@ fn sentences(queue: &Queue) -> Vec<String> {
             per_second(stats.capacity_per_second)
         ));
     }
+    if stats.dropped_total > 0 {
+        let dropped = counted(stats.dropped_total, "message");
+        sentences.push(format!(
+            "{dropped} gave way to newer work since the start: millpond messages list {} --state dropped",
+            queue.name
+        ));
+    }
     if stats.dead > 0 {
         sentences.push(format!("{}: millpond dead list {}", counted(stats.dead, "dead letter"), queue.name));
     }
@@ -290,6 +297,7 @@ mod tests {
             capacity_per_second: 5.0,
             insurmountable: 1,
             dead: 1,
+            dropped_total: 2_000,
             ..QueueStats::default()
         };
         let shown = text(|out| one(&queue("jobs", hopeless), false, out).unwrap());
@@ -298,6 +306,7 @@ mod tests {
             "does not create capacity",
             "at this rate it is never empty",
             "1 dead letter: millpond dead list jobs",
+            "2,000 messages gave way to newer work since the start",
             "max_wait            45m",
             "max_bytes           1.0 GiB",
             "retry.max_attempts  5",

@@ -14,6 +14,7 @@ use millpond_api::types::{BatchAnswer, BatchMessage};
 use serde::Serialize;
 use std::fmt;
 use std::io::{BufRead, BufReader, Read as _, Write};
+use std::time::Duration;
 
 /// Messages in one request.
 const BATCH_MESSAGES: u64 = 100;
@@ -38,8 +39,10 @@ pub(super) async fn run(command: &Send, client: &Client, out: &mut impl Write) -
     let mut source = Source::open(command)?;
     let bar = progress(command.count);
     let mut tally = Tally { queue: command.queue.to_string(), ..Tally::default() };
+    let mut wrong = None;
     while tally.refused == 0 {
-        let batch = source.batch(command)?;
+        let (batch, mistake) = source.batch(command);
+        wrong = mistake;
         if batch.is_empty() {
             break;
         }
@@ -52,9 +55,13 @@ pub(super) async fn run(command: &Send, client: &Client, out: &mut impl Write) -
             }
         }
         bar.set_position(tally.sent);
+        if wrong.is_some() {
+            break;
+        }
     }
     bar.finish_and_clear();
-    tally.print(command.json, out)
+    tally.print(command.json, out)?;
+    wrong.map_or(Ok(()), Err)
 }
 
 /// Says how far it came before the request failed.
@@ -124,6 +131,51 @@ impl Tally {
     }
 }
 
+/// A line that is a body.
+fn plain(line: &[u8]) -> BatchMessage {
+    let (body, body_encoding) = encoding::encode(line);
+    BatchMessage { body, body_encoding, ..BatchMessage::default() }
+}
+
+/// A line that is a message in JSON.
+fn parsed(line: &[u8], number: u64) -> Result<BatchMessage, Failure> {
+    // An array would be taken for the fields in their order.
+    let is_object = line.trim_ascii_start().first() == Some(&b'{');
+    let wrong = |what: String| {
+        let help =
+            "write an object with a body: {\"body\": \"…\", \"group\": \"order-7\", \"delay_seconds\": 60}";
+        Failure::new(
+            format!("line {number} is no message: {what}; neither it nor what comes after it was sent"),
+            help,
+        )
+    };
+    if !is_object {
+        return Err(wrong("it is no JSON object".to_owned()));
+    }
+    // The line of the text is the only one that the parser sees.
+    serde_json::from_slice(line)
+        .map_err(|error| wrong(error.to_string().replace(" at line 1 column ", " at column ")))
+}
+
+/// The message with what the options say of all of them, where it says nothing itself.
+fn completed(mut message: BatchMessage, command: &Send, number: u64) -> BatchMessage {
+    let fill = |field: &mut Option<String>, option: &Option<String>| {
+        *field = field.take().or_else(|| option.clone());
+    };
+    fill(&mut message.content_type, &command.content_type);
+    if message.content_type.is_none() && message.body_encoding.is_none() {
+        message.content_type = Some(guessed(message.body.as_bytes()).to_owned());
+    }
+    fill(&mut message.idempotency_key, &command.key.as_ref().map(|key| format!("{key}-{number}")));
+    fill(&mut message.criticality, &command.criticality);
+    fill(&mut message.tenant, &command.tenant);
+    fill(&mut message.group, &command.group);
+    let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
+    message.delay_seconds = message.delay_seconds.or_else(|| seconds(command.delay));
+    message.ttl_seconds = message.ttl_seconds.or_else(|| seconds(command.ttl));
+    message
+}
+
 /// Where the bodies come from.
 enum Source {
     Lines { reader: Box<dyn BufRead>, number: u64 },
@@ -146,25 +198,23 @@ impl Source {
         Ok(Self::Lines { reader, number: 0 })
     }
 
-    /// The next messages; none at the end.
-    fn batch(&mut self, command: &Send) -> Result<Vec<BatchMessage>, Failure> {
+    /// The next messages, none at the end; and what is wrong with the input after them.
+    fn batch(&mut self, command: &Send) -> (Vec<BatchMessage>, Option<Failure>) {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while (batch.len() as u64) < BATCH_MESSAGES && bytes < BATCH_BYTES {
-            let Some((number, body)) = self.next()? else { break };
-            bytes += body.len();
-            let content_type = command.content_type.clone().unwrap_or_else(|| guessed(&body).to_owned());
-            let (body, body_encoding) = encoding::encode(&body);
-            batch.push(BatchMessage {
-                body,
-                body_encoding,
-                content_type: Some(content_type),
-                idempotency_key: command.key.as_ref().map(|key| format!("{key}-{number}")),
-                delay_seconds: command.delay.map(|delay| delay.as_secs_f64()),
-                ttl_seconds: command.ttl.map(|ttl| ttl.as_secs_f64()),
-                ..BatchMessage::default()
+            let next = self.next().and_then(|next| {
+                let Some((number, line)) = next else { return Ok(None) };
+                bytes += line.len();
+                let message = if command.json_lines { parsed(&line, number)? } else { plain(&line) };
+                Ok(Some(completed(message, command, number)))
             });
+            match next {
+                Ok(Some(message)) => batch.push(message),
+                Ok(None) => break,
+                Err(failure) => return (batch, Some(failure)),
+            }
         }
-        Ok(batch)
+        (batch, None)
     }
 
     /// The next body with its number, which is that of its line.
@@ -194,7 +244,7 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, Tally};
+    use super::{Source, Tally, parsed};
     use millpond_api::problem::{Problem, Slug};
     use millpond_api::types::BatchAnswer;
 
@@ -213,6 +263,20 @@ mod tests {
         }
         let expected = [(1, "a"), (3, "  b "), (5, "c\t")].map(|(number, body)| (number, body.to_owned()));
         assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn a_line_that_is_no_message_is_named_by_its_number() {
+        assert_eq!(parsed(br#" {"body": "x", "group": "g"}"#, 1).unwrap().group.as_deref(), Some("g"));
+        for (line, said) in [
+            (r#"["x"]"#, "it is no JSON object"),
+            (r#"{"group": "g"}"#, "missing field `body`"),
+            (r#"{"body": "x", "grup": "g"}"#, "unknown field `grup`"),
+            (r#"{"body": "x""#, "EOF"),
+        ] {
+            let text = parsed(line.as_bytes(), 7).unwrap_err().to_string();
+            assert!(text.contains("line 7 ") && text.contains(said), "{line}: {text}");
+        }
     }
 
     #[test]
