@@ -1,7 +1,7 @@
 //! Positions and promises where more than the place of a message decides when it starts.
 
-use crate::rig::{Rig, complete, message, ms, retry_in, s};
-use millpond_core::command::{EnqueueError, NewMessage};
+use crate::rig::{Rig, complete, message, ms, name, retry_in, s, target};
+use millpond_core::command::{Command, Declared, EnqueueError, NewMessage, Reply};
 use millpond_core::message::Criticality;
 use millpond_core::name::Label;
 use millpond_core::settings::{Order, Priority, QueueSettings};
@@ -151,4 +151,37 @@ fn the_bound_in_time_counts_of_another_tenant_what_failed_as_little_as_what_wait
     assert!(rig.enqueue(of_tenant("failing")).is_ok());
     assert!(rig.enqueue(of_tenant("failing")).is_err());
     assert!(rig.enqueue(of_tenant("well")).is_ok());
+}
+
+#[test]
+fn a_queue_shares_its_target_with_those_that_have_work_and_are_not_paused() {
+    let settings = || QueueSettings {
+        target: Some(name("till")),
+        expected_service_time: Some(ms(100)),
+        ..QueueSettings::default()
+    };
+    let queues = ["one", "two", "three"].map(|queue| (name(queue), settings())).to_vec();
+    let mut rig = Rig::with(Declared { targets: vec![(name("till"), target(2))], queues });
+    let pause = |rig: &mut Rig, queue, paused| {
+        let reply = rig.ask_now(Command::Pause { queue: name(queue), paused });
+        assert!(matches!(reply, Reply::Paused(Ok(()))));
+    };
+    let capacity = |rig: &mut Rig| match rig.ask_now(Command::Queue(name("one"))) {
+        Reply::Queue(view) => format!("{:.0}/s", view.unwrap().stats.capacity_per_second),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..5 {
+        rig.enqueue_to("one", message()).unwrap();
+    }
+    assert_eq!(capacity(&mut rig), "20/s", "its own work takes nothing from it");
+    for _ in 0..5 {
+        rig.enqueue_to("two", message()).unwrap();
+    }
+    assert_eq!(capacity(&mut rig), "10/s");
+    pause(&mut rig, "two", true);
+    assert_eq!(capacity(&mut rig), "20/s", "what is paused takes nothing");
+    pause(&mut rig, "two", false);
+    assert_eq!(capacity(&mut rig), "10/s");
+    rig.restart();
+    assert_eq!(capacity(&mut rig), "10/s");
 }
