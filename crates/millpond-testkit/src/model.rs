@@ -387,6 +387,11 @@ impl Model {
 }
 
 impl Message {
+    /// When its phase was entered, if it ends by itself.
+    pub fn phase_begun(&self) -> Wall {
+        self.phase_ends.map_or(self.accepted, |(.., begun)| begun)
+    }
+
     /// This state as a restart at `now` brings it back: waits end at their wall time, but no wait is longer
     /// than it was meant to be.
     fn restored(&self, lost: Option<Receipt>, now: Now) -> Self {

@@ -4,6 +4,7 @@
 
 use crate::rig::{complete, dead, failed, failure, ms, release, retry, s, succeeded, throttled};
 use crate::world::World;
+use crate::world::replays::{Wanted, Which};
 use crate::world::shape::{Shape, shape};
 use millpond_core::command::{CallOutcome, SettleOutcome, StorageState};
 use millpond_core::message::Phase;
@@ -39,8 +40,8 @@ enum Op {
     Cancel(u64),
     Status(u64),
     Pause(usize, bool),
-    ReplayAll(usize),
-    ReplayOne(usize, usize),
+    Replay(usize, Wanted),
+    CancelReplay(usize),
     DeleteDead(u64),
     Copy(u64),
     CopyBasics,
@@ -103,6 +104,17 @@ fn call_outcome() -> impl Strategy<Value = CallOutcome> {
     ]
 }
 
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let which = prop_oneof![
+        3 => Just(Which::All),
+        2 => (0..9_usize).prop_map(Which::One),
+        1 => (0..2_u8).prop_map(Which::Tenant),
+    ];
+    let ttl = prop::option::weighted(0.2, (100..60_000_u64).prop_map(ms));
+    (which, prop::option::of(1..4_u32), ttl, prop::bool::weighted(0.1))
+        .prop_map(|(which, per_second, ttl, dry_run)| Wanted { which, per_second, ttl, dry_run })
+}
+
 fn op() -> BoxedStrategy<Op> {
     let queue = 0..3_usize;
     let back = prop_oneof![4 => 0..4_usize, 1 => 0..60_usize];
@@ -138,8 +150,8 @@ fn op() -> BoxedStrategy<Op> {
     let edited = prop::option::weighted(0.3, [shape(), shape(), shape()]);
     let rare = prop_oneof![
         2 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Op::Pause(queue, paused)),
-        2 => queue.clone().prop_map(Op::ReplayAll),
-        2 => (queue, 0..9_usize).prop_map(|(queue, pick)| Op::ReplayOne(queue, pick)),
+        4 => (queue.clone(), wanted()).prop_map(|(queue, wanted)| Op::Replay(queue, wanted)),
+        1 => queue.prop_map(Op::CancelReplay),
         2 => seq.clone().prop_map(Op::DeleteDead),
         3 => seq.prop_map(Op::Copy),
         1 => Just(Op::CopyBasics),
@@ -188,8 +200,8 @@ fn apply(world: &mut World, op: Op) {
         Op::Cancel(seq) => world.cancel(seq),
         Op::Status(seq) => world.status(seq),
         Op::Pause(queue, paused) => world.pause(queue, paused),
-        Op::ReplayAll(queue) => world.replay_all(queue),
-        Op::ReplayOne(queue, pick) => world.replay_one(queue, pick),
+        Op::Replay(queue, wanted) => world.replay(queue, wanted),
+        Op::CancelReplay(queue) => world.cancel_replay(queue),
         Op::DeleteDead(seq) => world.delete_dead(seq),
         Op::Copy(seq) => world.copy(seq),
         Op::CopyBasics => world.copy_basics(),
@@ -265,7 +277,7 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 18] = [
+const MARKS: [&str; 21] = [
     "a class is refused what a higher one would get",
     "a dead letter goes back into a busy group",
     "a group's head blocks a later one that others overtake",
@@ -275,6 +287,8 @@ const MARKS: [&str; 18] = [
     "a message expires behind its group's head",
     "a message is dropped for a newer one",
     "a message is refused, and dropping others would not help",
+    "a replay is cancelled",
+    "a replay is done",
     "a retry goes out unpaid, as nothing else waits",
     "a retry is held back by the budget",
     "a tenant takes its turn",
@@ -283,6 +297,7 @@ const MARKS: [&str; 18] = [
     "the next of a group waits until its head's end is durable",
     "the newest goes first",
     "the server dies while a group's head is leased",
+    "the server dies while a replay is running",
     "under pressure the newest goes first",
 ];
 

@@ -3,6 +3,7 @@
 //! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
 
 pub(crate) mod commands;
+pub(crate) mod replays;
 pub(crate) mod shape;
 
 use crate::rig::s;
@@ -14,9 +15,9 @@ use millpond_core::identity::Receipt;
 use millpond_core::message::{Holder, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
-use millpond_core::replay::ReplayTask;
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_testkit::model::{Candidate, Message, Model, Taker, Verdict};
+use replays::Paced;
 use shape::{Shape, label, names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -63,6 +64,7 @@ enum Answer {
     Paused,
     /// How many are selected; `None`: another replay is running.
     Replayed(Option<u64>),
+    ReplayCancelled,
     DeadDeleted(bool),
 }
 
@@ -99,6 +101,8 @@ pub(crate) struct World {
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
     pub(crate) calls: Vec<Receipt>,
+    /// The pace of each queue's replay.
+    paced: [Paced; 3],
     storage: StorageState,
     clock_stepped: bool,
     /// Whether every step is printed.
@@ -155,6 +159,7 @@ impl World {
             paused_before: Vec::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
+            paced: Default::default(),
             storage: StorageState::Roomy,
             clock_stepped: false,
             is_told: false,
@@ -238,8 +243,11 @@ impl World {
                 self.judge_hand_out(*receipt, *until, taker);
             }
             Record::Returned { seq, due: Some(due), .. } => self.model.name_backoff(seq.0, *due, self.now),
-            Record::Replayed { seq, place, expires, .. } => {
-                self.model.replay(seq.0, *place, *expires, self.now);
+            Record::Replayed { seq, place, expires, .. } => self.judge_replayed(seq.0, *place, *expires),
+            Record::Queue(record) => {
+                let queue = names().iter().position(|name| *name == record.name).unwrap();
+                assert_eq!(record.paused, self.model.queues[queue].paused, "{record:?}");
+                self.judge_tasks(queue, self.latest_task(queue), &record.replays);
             }
             Record::Message { message, .. } if !self.model.history.contains_key(&message.seq.0) => {
                 self.unblocked(message.seq.0, message.queue);
@@ -379,15 +387,6 @@ impl World {
         }
     }
 
-    /// Whether the log says that a replay of this queue is running.
-    fn is_replaying(&self, queue: usize) -> bool {
-        let latest = self.log.iter().rev().find_map(|record| match record {
-            Record::Queue(record) if record.number.0 as usize == queue => Some(record),
-            _ => None,
-        });
-        latest.is_some_and(|record| record.replays.last().is_some_and(ReplayTask::is_running))
-    }
-
     fn age(&self, since: Option<Mono>) -> Duration {
         since.map_or(Duration::ZERO, |since| self.now.mono.since(since))
     }
@@ -456,17 +455,23 @@ impl World {
             },
             (Answer::Status(expected), Reply::Status(answer)) => {
                 let told = answer.map(|status| status.message);
+                if let Ok(message) = &told
+                    && let Some(known) = self.model.messages.get(&message.seq.0)
+                {
+                    judge_labels(known, message);
+                }
                 let told = told.map(|message| (message.phase, message.attempts, message.deliveries));
                 match expected {
                     Some(expected) => assert_eq!(told, Ok(expected)),
                     None => assert!(matches!(told, Err(LookupError::Forgotten | LookupError::NeverIssued))),
                 }
             }
-            (Answer::Paused, Reply::Paused(Ok(()))) => {}
             (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
                 assert_eq!(plan.selected, expected);
             }
-            (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_)))) => {}
+            (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_))))
+            | (Answer::ReplayCancelled, Reply::ReplayCancelled(Ok(_)))
+            | (Answer::Paused, Reply::Paused(Ok(()))) => {}
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
                 assert_eq!(answer.is_ok(), expected);
             }
@@ -530,6 +535,7 @@ impl World {
 
     fn dispatched(&mut self, leased: &Leased) {
         assert!(self.called.remove(&leased.receipt), "{leased:?} was not handed out");
+        judge_copy(&self.model.messages[&leased.receipt.seq.0], &leased.message);
     }
 
     // --- time and durability -------------------------------------------------------------------------------------
@@ -645,6 +651,10 @@ impl World {
         assert_eq!(self.pond.orphan(), None);
         self.due.clear();
         self.calls.clear();
+        self.paced = Default::default();
+        if (0..3).any(|queue| self.running(queue).is_some()) {
+            self.model.mark("the server dies while a replay is running");
+        }
         self.storage = StorageState::Roomy;
         self.before = kept;
         self.durable = kept;
@@ -662,10 +672,15 @@ fn candidate((seq, message): (u64, &Message)) -> Candidate {
 /// What is told or written of a message is what the model knows of it.
 fn judge_copy(expected: &Message, message: &millpond_core::message::Message) {
     assert_eq!(
-        (message.phase, message.place, message.attempts, message.deliveries, message.criticality),
-        (expected.phase, expected.place, expected.attempts, expected.deliveries, expected.labels.class),
+        (message.phase, message.place, message.attempts, message.deliveries),
+        (expected.phase, expected.place, expected.attempts, expected.deliveries),
         "{message:?}"
     );
+    judge_labels(expected, message);
+}
+
+fn judge_labels(expected: &Message, message: &millpond_core::message::Message) {
+    assert_eq!(message.criticality, expected.labels.class, "class of {message:?}");
     assert_eq!(message.tenant, expected.labels.tenant.map(label), "tenant of {message:?}");
     assert_eq!(message.group, expected.labels.group.map(label), "group of {message:?}");
 }

@@ -165,8 +165,9 @@ impl Model {
         self.finish(seq, Phase::Dead, now);
         let queue = &mut self.queues[self.messages[&seq].queue];
         queue.deaths += 1;
-        if queue.settings.dead_burst > 0 && queue.deaths >= queue.settings.dead_burst {
-            (queue.paused, queue.deaths) = (true, 0);
+        let burst = queue.settings.dead_burst;
+        if burst > 0 && queue.deaths >= burst && !queue.paused {
+            queue.paused = true;
             self.mark("a burst of dead letters pauses the queue");
         }
     }
@@ -279,7 +280,7 @@ impl Model {
     }
 
     /// A dead letter went back to work at `place`, to expire at `expires`.
-    pub fn replay(&mut self, seq: u64, place: u64, expires: Wall, now: Now) {
+    pub fn replay(&mut self, seq: u64, place: u64, expires: Wall, ttl: Option<Duration>, now: Now) {
         assert!(
             self.messages.iter().all(|(&other, one)| other < place && one.place < place),
             "behind all others"
@@ -291,11 +292,8 @@ impl Model {
         assert_eq!(message.phase, Phase::Dead, "{seq} is replayed though it is not dead");
         let retention = self.queues[message.queue].settings.retention;
         let kept = message.expires.1 > now.wall;
-        assert_eq!(
-            expires,
-            if kept { message.expires.1 } else { now.wall.plus(retention) },
-            "expiry of a replay"
-        );
+        let otherwise = if kept { message.expires.1 } else { now.wall.plus(retention) };
+        assert_eq!(expires, ttl.map_or(otherwise, |ttl| now.wall.plus(ttl)), "expiry of a replay");
         (message.attempts, message.deliveries, message.expired) = (0, 0, false);
         (message.place, message.due_since, message.first_due) = (place, now.mono, now.wall);
         message.expires = (now.mono_at(expires), expires);

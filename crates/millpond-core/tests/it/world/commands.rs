@@ -12,7 +12,6 @@ use millpond_core::command::{
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
-use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{Order, Overflow};
 use millpond_testkit::model::{Blocked, Ending, Labels, New, Verdict, ending_of};
 use std::sync::Arc;
@@ -33,7 +32,7 @@ fn message(new: &New) -> NewMessage {
 }
 
 impl World {
-    fn ask(&mut self, command: Command) -> RequestId {
+    pub(super) fn ask(&mut self, command: Command) -> RequestId {
         self.asked += 1;
         let request = RequestId(self.asked);
         self.handle(Input::Command { request, command });
@@ -221,9 +220,7 @@ impl World {
     pub(crate) fn pause(&mut self, queue: usize, paused: bool) {
         self.begin_step();
         let model = &mut self.model.queues[queue];
-        if model.paused != paused {
-            (model.paused, model.deaths) = (paused, 0);
-        }
+        (model.paused, model.deaths) = (paused, 0);
         let request = self.ask(Command::Pause { queue: names()[queue].clone(), paused });
         let effects: Vec<Effect> = self.pond.effects().collect();
         let gate = self.paused_with(queue, &effects);
@@ -247,30 +244,6 @@ impl World {
             }
         }
         gate
-    }
-
-    pub(crate) fn replay_all(&mut self, queue: usize) {
-        self.begin_step();
-        let count = self.model.of(queue, Phase::Dead).count() as u64;
-        let expected = (!self.is_replaying(queue)).then_some(count);
-        let request = self.ask_for_replay(queue, ReplayWhich::All);
-        self.expect(request, Answer::Replayed(expected), &[]);
-    }
-
-    pub(crate) fn replay_one(&mut self, queue: usize, pick: usize) {
-        let dead: Vec<u64> = self.model.of(queue, Phase::Dead).map(|(seq, _)| seq).collect();
-        let Some(&seq) = dead.get(pick % dead.len().max(1)) else { return };
-        self.begin_step();
-        let expected = (!self.is_replaying(queue)).then_some(1);
-        let request = self.ask_for_replay(queue, ReplayWhich::These(vec![Seq(seq)]));
-        let gate = if expected.is_some() { self.log.len() + 1 } else { 0 };
-        self.due.insert(request, Due { answer: Answer::Replayed(expected), gates: Vec::new(), gate });
-        self.end_step();
-    }
-
-    fn ask_for_replay(&mut self, queue: usize, which: ReplayWhich) -> RequestId {
-        let wish = ReplayWish::plain(which);
-        self.ask(Command::Replay { queue: names()[queue].clone(), wish, dry_run: false })
     }
 
     pub(crate) fn delete_dead(&mut self, seq: u64) {
