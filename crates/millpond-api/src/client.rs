@@ -17,9 +17,10 @@
 //! ```
 
 use crate::problem::Problem;
+use crate::replay::{Replay, ReplayRequest, Replays};
 use crate::types::{
     Accepted, BatchAnswer, BatchMessage, DeadLetter, Extension, LeaseRequest, Leases, MessageStatus,
-    Messages, Queue, QueueStats, Queues, ReceiptAnswer, Replay, ReplayRequest, Settlement,
+    Messages, Queue, QueueStats, Queues, ReceiptAnswer, Settlement,
 };
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -92,8 +93,14 @@ pub struct Page {
 pub struct DeadPage {
     /// Only those with this reason, such as `attempts-exhausted`.
     pub reason: Option<String>,
-    /// Only those whose last error contains this text.
+    /// Only those whose last error contains this text, in either case.
     pub error: Option<String>,
+    /// Only those that died at this time or later (RFC 3339).
+    pub since: Option<String>,
+    /// Only those that died before this time (RFC 3339).
+    pub until: Option<String>,
+    /// Only this tenant's.
+    pub tenant: Option<String>,
     /// Go on after this one: `next` of the page before.
     pub after: Option<String>,
     /// At most so many; the server's own limit if missing.
@@ -318,9 +325,17 @@ impl Client {
 
     /// Looks at dead letters.
     pub async fn dead_letters(&self, queue: &str, page: &DeadPage) -> Result<Messages, ClientError> {
-        let DeadPage { reason, error, after, limit } = page;
+        let DeadPage { reason, error, since, until, tenant, after, limit } = page;
         let limit = limit.map(|limit| limit.to_string());
-        let filters = [("reason", reason), ("error", error), ("after", after), ("limit", &limit)];
+        let filters = [
+            ("reason", reason),
+            ("error", error),
+            ("since", since),
+            ("until", until),
+            ("tenant", tenant),
+            ("after", after),
+            ("limit", &limit),
+        ];
         self.page(&["queues", queue, "dead"], &filters).await
     }
 
@@ -335,9 +350,26 @@ impl Client {
         self.answer(request, Duration::ZERO).await.map(drop)
     }
 
-    /// Puts dead letters back to work.
+    /// Starts putting dead letters back to work, or says what that would do.
     pub async fn replay(&self, queue: &str, request: &ReplayRequest) -> Result<Replay, ClientError> {
         self.send(Method::POST, &["queues", queue, "dead", "replay"], request).await
+    }
+
+    /// The replay that runs and the latest ones that ended, oldest first.
+    pub async fn replays(&self, queue: &str) -> Result<Replays, ClientError> {
+        self.get(&["queues", queue, "dead", "replays"]).await
+    }
+
+    /// One replay as it stands now.
+    pub async fn replay_status(&self, queue: &str, number: u32) -> Result<Replay, ClientError> {
+        self.get(&["queues", queue, "dead", "replays", &number.to_string()]).await
+    }
+
+    /// Ends a replay before its time; what is back stays back.
+    pub async fn cancel_replay(&self, queue: &str, number: u32) -> Result<Replay, ClientError> {
+        let number = number.to_string();
+        let request = self.request(Method::DELETE, &["queues", queue, "dead", "replays", &number]);
+        self.json(request, Duration::ZERO).await
     }
 
     fn url(&self, path: &[&str]) -> Url {

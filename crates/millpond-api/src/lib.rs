@@ -6,4 +6,5 @@
 pub mod client;
 pub mod encoding;
 pub mod problem;
+pub mod replay;
 pub mod types;

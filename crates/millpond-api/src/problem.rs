@@ -23,6 +23,8 @@ pub enum Slug {
     UnknownQueue,
     /// No such message was ever accepted.
     UnknownMessage,
+    /// No such replay of dead letters is remembered.
+    UnknownReplay,
     /// The message has no result, or none yet.
     NoResult,
     /// There is nothing at this path.
@@ -72,12 +74,13 @@ type Page = (&'static str, u16, &'static str, &'static str, &'static str);
 
 impl Slug {
     /// All of them, in the order of their status.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::Malformed,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::UnknownQueue,
         Self::UnknownMessage,
+        Self::UnknownReplay,
         Self::NoResult,
         Self::NotFound,
         Self::MethodNotAllowed,
@@ -150,13 +153,14 @@ impl Slug {
             | Self::Draining
             | Self::Unavailable
             | Self::StorageFull => self.capacity_page(),
+            Self::UnknownQueue
+            | Self::UnknownMessage
+            | Self::UnknownReplay
+            | Self::NoResult
+            | Self::NotFound => self.unknown_page(),
             Self::Malformed
             | Self::Unauthenticated
             | Self::Forbidden
-            | Self::UnknownQueue
-            | Self::UnknownMessage
-            | Self::NoResult
-            | Self::NotFound
             | Self::MethodNotAllowed
             | Self::RequestTimeout => self.request_page(),
         }
@@ -178,6 +182,32 @@ impl Slug {
                 "The request was understood and is refused: the token does not belong to this message, the Host header names a host that this server does not answer for, or a web page of another site sent it.",
                 "Use the status_url as it was given. If callers reach this server by another name, add that name to allowed_hosts in the configuration.",
             ),
+            Self::MethodNotAllowed => (
+                "method-not-allowed",
+                405,
+                "Method not allowed",
+                "The path exists but does not take this method.",
+                "Use one of the methods in the Allow header of the answer.",
+            ),
+            Self::RequestTimeout => (
+                "request-timeout",
+                408,
+                "The request did not arrive in time",
+                "The head of the request came, but its body did not arrive within the time that the server waits for one. Nothing was accepted.",
+                "Send the request again over a connection that is fast enough, or send less at once.",
+            ),
+            _ => (
+                "malformed",
+                400,
+                "The request cannot be understood",
+                "The path, a header, a query parameter or the JSON body does not have the form that is expected. The detail says which one, and where in it.",
+                "Correct the request; repeating it unchanged will fail again.",
+            ),
+        }
+    }
+
+    fn unknown_page(self) -> Page {
+        match self {
             Self::UnknownQueue => (
                 "unknown-queue",
                 404,
@@ -192,6 +222,13 @@ impl Slug {
                 "This server never issued such an id. Ids carry a seal that depends on the server's data directory, so one that was made up, cut short or issued by another server is recognized without a search.",
                 "Use the id from the answer to the enqueue, whole, and ask the server that gave it.",
             ),
+            Self::UnknownReplay => (
+                "unknown-replay",
+                404,
+                "No such replay",
+                "The queue has no replay of this number. The one that runs and the latest ten that ended are remembered.",
+                "See GET /v1/queues/{queue}/dead/replays for those there are.",
+            ),
             Self::NoResult => (
                 "no-result",
                 404,
@@ -205,20 +242,6 @@ impl Slug {
                 "Nothing is here",
                 "The path names nothing that this server knows.",
                 "Check the path; GET / lists where to start.",
-            ),
-            Self::MethodNotAllowed => (
-                "method-not-allowed",
-                405,
-                "Method not allowed",
-                "The path exists but does not take this method.",
-                "Use one of the methods in the Allow header of the answer.",
-            ),
-            Self::RequestTimeout => (
-                "request-timeout",
-                408,
-                "The request did not arrive in time",
-                "The head of the request came, but its body did not arrive within the time that the server waits for one. Nothing was accepted.",
-                "Send the request again over a connection that is fast enough, or send less at once.",
             ),
             _ => (
                 "malformed",

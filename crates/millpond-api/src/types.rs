@@ -457,41 +457,6 @@ pub struct DeadLetter {
     pub headers: BTreeMap<String, String>,
 }
 
-/// A wish to put dead letters back to work.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReplayRequest {
-    /// These.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ids: Option<Vec<String>>,
-    /// All that are dead now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub all: Option<bool>,
-    /// Those that fit. Not supported by this version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<serde_json::Value>,
-    /// How fast. Not supported by this version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<serde_json::Value>,
-    /// A new time to live. Not supported by this version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<serde_json::Value>,
-    /// Only say what would happen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dry_run: Option<bool>,
-}
-
-/// What a replay did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replay {
-    /// The queue.
-    pub queue: String,
-    /// `done`, or `dry-run` if nothing was changed.
-    pub status: String,
-    /// Dead letters that went back to work, or would.
-    pub replayed: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::{BatchMessage, LeaseRequest, LeasedMessage, QueueStats, Settlement, State, WorkerError};

@@ -7,6 +7,7 @@ use crate::identity::{Receipt, Seq};
 use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, SharedContent};
 use crate::name::{Label, Name};
 use crate::record::Record;
+use crate::replay::{ReplayPlan, ReplayTask, ReplayWish};
 use crate::settings::{Order, QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
 use crate::time::{Spoken, Wall};
@@ -128,12 +129,24 @@ pub enum Command {
         /// Whether it shall be paused.
         paused: bool,
     },
-    /// Put dead letters back to work. Answer: [`Reply::Replayed`], when all are back.
+    /// Put dead letters back to work, or say what that would do. Answer: [`Reply::ReplayStarted`], once the task
+    /// is durable; the work itself goes on behind it.
     Replay {
         /// The queue.
         queue: Name,
-        /// Which ones.
-        which: ReplayWhich,
+        /// Which ones, and how.
+        wish: ReplayWish,
+        /// Only count.
+        dry_run: bool,
+    },
+    /// Tell about the remembered replays of a queue. Answer: [`Reply::Replays`].
+    Replays(Name),
+    /// End a replay before its time; what is back stays back. Answer: [`Reply::ReplayCancelled`].
+    CancelReplay {
+        /// The queue.
+        queue: Name,
+        /// The task's number.
+        number: u32,
     },
     /// Forget a dead letter. Answer: [`Reply::DeadDeleted`].
     DeleteDead {
@@ -142,15 +155,6 @@ pub enum Command {
         /// The message.
         seq: Seq,
     },
-}
-
-/// Which dead letters to replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReplayWhich {
-    /// These.
-    These(Vec<Seq>),
-    /// All that are dead now.
-    All,
 }
 
 /// A message on its way in.
@@ -371,8 +375,12 @@ pub enum Reply {
     Deleted(Result<(), DefineError>),
     /// Done.
     Paused(Result<(), QueueError>),
-    /// How many went back.
-    Replayed(Result<u64, ReplayError>),
+    /// What the replay does, or would do.
+    ReplayStarted(Result<ReplayPlan, ReplayError>),
+    /// The remembered replays, oldest first.
+    Replays(Result<Vec<ReplayTask>, QueueError>),
+    /// The task as it stands after the cancellation.
+    ReplayCancelled(Result<ReplayTask, ReplayError>),
     /// Done.
     DeadDeleted(Result<(), ReplayError>),
 }
@@ -534,8 +542,25 @@ pub enum ReplayError {
     #[error("message {0:?} is not a dead letter of this queue")]
     NotDead(Seq),
     /// Another replay of this queue is running.
-    #[error("a replay of this queue is running already")]
-    Running,
+    #[error("replay {0} of this queue is running already")]
+    Running(u32),
+    /// No such replay is remembered.
+    #[error("replay {0} of this queue is not known; the latest ten that ended are remembered")]
+    UnknownTask(u32),
+    /// More messages are named than one replay takes.
+    #[error("a replay names at most {0} messages; use a filter, or several replays")]
+    TooManyNamed(usize),
+    /// Something in the wish is out of range.
+    #[error("{field}: {reason}")]
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// More replays are being prepared than the server allows.
+    #[error("too many replays are being prepared already")]
+    TooManyWaiting,
 }
 
 /// The queues and targets of the configuration file, told once after the log was replayed.

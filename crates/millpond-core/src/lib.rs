@@ -11,6 +11,7 @@ pub mod name;
 pub mod pond;
 pub mod rate;
 pub mod record;
+pub mod replay;
 pub mod settings;
 pub mod stats;
 pub mod time;

@@ -6,6 +6,7 @@ use crate::identity::Seq;
 use crate::name::Label;
 use crate::time::Wall;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The number of a queue, given at its definition and kept in the log.
@@ -253,7 +254,8 @@ pub struct Attempt {
 }
 
 /// Why a message is a dead letter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum DeadReason {
     /// It failed `max_attempts` times.
     AttemptsExhausted,
@@ -266,6 +268,15 @@ pub enum DeadReason {
 }
 
 impl DeadReason {
+    /// All of them, in the order of their tags.
+    pub const ALL: [Self; 4] =
+        [Self::AttemptsExhausted, Self::DeliveriesExhausted, Self::Rejected, Self::Expired];
+
+    /// The reason that `text` names on the wire.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+
     /// The word used on the wire.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -69,7 +69,8 @@ impl std::borrow::Borrow<str> for Name {
 
 /// A caller's word for a group, a tenant or a consumer: 1 to 128 bytes of text without control characters; cheap
 /// to clone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Label(Arc<str>);
 
 /// The text is not a label.
@@ -90,6 +91,20 @@ impl Label {
     /// The text of the label.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for Label {
+    type Error = LabelError;
+
+    fn try_from(text: String) -> Result<Self, LabelError> {
+        Self::new(&text)
+    }
+}
+
+impl From<Label> for String {
+    fn from(label: Label) -> Self {
+        label.0.as_ref().to_owned()
     }
 }
 

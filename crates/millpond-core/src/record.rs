@@ -5,6 +5,7 @@
 use crate::identity::{Receipt, Seq};
 use crate::message::{Attempt, DeadReason, Holder, Message, QueueNumber, SharedContent};
 use crate::name::{Label, Name};
+use crate::replay::ReplayTask;
 use crate::settings::QueueSettings;
 use crate::time::Wall;
 
@@ -101,6 +102,8 @@ pub struct QueueRecord {
     /// First message number that can be this queue's: the number of a queue that was deleted, and of whose
     /// messages nothing is kept, is given to another one.
     pub since: u64,
+    /// The replays of its dead letters that are remembered, oldest first.
+    pub replays: Vec<ReplayTask>,
 }
 
 impl Record {

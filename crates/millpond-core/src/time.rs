@@ -34,6 +34,12 @@ impl Wall {
         Self(self.0.saturating_add(micros(duration)))
     }
 
+    /// This time less `duration`, saturating.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(duration)))
+    }
+
     /// Time since `earlier`; zero if that is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

@@ -70,10 +70,13 @@ mod tests {
         Message, Phase, QueueNumber,
     };
     use millpond_core::name::{Label, Name};
+    use millpond_core::rate::Rate;
     use millpond_core::record::{QueueRecord, Record};
+    use millpond_core::replay::{ReplayFilter, ReplayState, ReplayTask, ReplayWhich, ReplayWish};
     use millpond_core::settings::QueueSettings;
     use millpond_core::time::Wall;
     use std::sync::Arc;
+    use std::time::Duration;
 
     fn attempt(outcome: AttemptOutcome, failure: Option<Failure>) -> Attempt {
         Attempt { delivery: 3, started: Wall(11), micros: 12, outcome, failure }
@@ -133,6 +136,35 @@ mod tests {
         }
     }
 
+    fn replay() -> ReplayTask {
+        let filter = ReplayFilter {
+            reason: Some(DeadReason::Rejected),
+            error: Some("größe".to_owned()),
+            since: Some(Wall(-1)),
+            until: None,
+            tenant: Some(Label::new("größe").unwrap()),
+        };
+        ReplayTask {
+            number: 3,
+            wish: ReplayWish {
+                which: ReplayWhich::Filter(filter),
+                rate: Some(Rate { events: 5, per: Duration::from_mins(1) }),
+                ttl: Some(Duration::from_micros(1)),
+                older: true,
+            },
+            created: Wall(1),
+            finished: Some(Wall(2)),
+            state: ReplayState::Cancelled,
+            not_before: Some(Wall(i64::MIN)),
+            from: Seq(4),
+            through: Seq(u64::MAX),
+            before_place: 6,
+            selected: 7,
+            too_old: 8,
+            replayed: 9,
+        }
+    }
+
     fn records() -> Vec<Record> {
         let mut records = vec![
             Record::Boot { epoch: 3, next: 1 << 40 },
@@ -143,6 +175,7 @@ mod tests {
                 paused: true,
                 deleted: false,
                 since: 1 << 33,
+                replays: vec![replay()],
             })),
             Record::Leased {
                 receipt: Receipt { seq: Seq(1), epoch: 2, delivery: 3 },

@@ -8,12 +8,13 @@ use crate::stats::JournalStats;
 use crate::threads::hand_outs;
 use millpond_core::command::{
     Accepted, CallOutcome, CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, Leased,
-    LookupError, NewMessage, QueueError, QueueView, ReplayError, ReplayWhich, Reply, RequestId, SettleError,
+    LookupError, NewMessage, QueueError, QueueView, ReplayError, Reply, RequestId, SettleError,
     SettleOutcome, Settlement, Status, TargetNumber,
 };
 use millpond_core::identity::{Keys, Receipt, Seq};
 use millpond_core::message::{Failure, Phase, SharedContent};
 use millpond_core::name::Name;
+use millpond_core::replay::{ReplayPlan, ReplayTask, ReplayWish};
 use millpond_core::settings::QueueSettings;
 use millpond_core::stats::TargetStats;
 use millpond_core::time::Wall;
@@ -344,10 +345,35 @@ impl Handle {
         }
     }
 
-    /// Puts dead letters back to work; how many, once all are back.
-    pub async fn replay(&self, queue: Name, which: ReplayWhich) -> Result<u64, CallError<ReplayError>> {
-        match self.ask(Command::Replay { queue, which }).await?.reply {
-            Reply::Replayed(result) => Ok(result?),
+    /// Starts putting dead letters back to work, or only counts them.
+    pub async fn replay(
+        &self,
+        queue: Name,
+        wish: ReplayWish,
+        dry_run: bool,
+    ) -> Result<ReplayPlan, CallError<ReplayError>> {
+        match self.ask(Command::Replay { queue, wish, dry_run }).await?.reply {
+            Reply::ReplayStarted(result) => Ok(result?),
+            other => unexpected(&other),
+        }
+    }
+
+    /// The remembered replays of a queue, oldest first.
+    pub async fn replays(&self, queue: Name) -> Result<Vec<ReplayTask>, CallError<QueueError>> {
+        match self.ask(Command::Replays(queue)).await?.reply {
+            Reply::Replays(result) => Ok(result?),
+            other => unexpected(&other),
+        }
+    }
+
+    /// Ends a replay before its time; the task as it then stands.
+    pub async fn cancel_replay(
+        &self,
+        queue: Name,
+        number: u32,
+    ) -> Result<ReplayTask, CallError<ReplayError>> {
+        match self.ask(Command::CancelReplay { queue, number }).await?.reply {
+            Reply::ReplayCancelled(result) => Ok(result?),
             other => unexpected(&other),
         }
     }

@@ -218,7 +218,19 @@ impl Told for ReplayError {
                 );
                 Problem::new(Slug::UnknownMessage, detail)
             }
-            Self::Running => Problem::new(Slug::InUse, format!("queue {queue}: {self}; wait for its end")),
+            Self::Running(number) => Problem::new(
+                Slug::InUse,
+                format!(
+                    "queue {queue}: {self}; wait for its end, or cancel it with DELETE /v1/queues/{queue}/dead/replays/{number}"
+                ),
+            ),
+            Self::UnknownTask(_) => Problem::new(Slug::UnknownReplay, format!("queue {queue}: {self}")),
+            Self::TooManyNamed(_) | Self::OutOfRange { .. } => {
+                Problem::new(Slug::Malformed, format!("queue {queue}: {self}"))
+            }
+            Self::TooManyWaiting => {
+                Problem::new(Slug::Overloaded, format!("queue {queue}: {self}")).retry_after(soon())
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod pages;
 mod paths;
 mod push;
 mod queues;
+mod replays;
 mod router;
 mod serve;
 mod shared;

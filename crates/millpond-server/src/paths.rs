@@ -24,6 +24,9 @@ pub(crate) struct MessageRef {
     pub(crate) id: String,
 }
 
+/// The `{number}` of a replay in the path.
+pub(crate) struct TaskNumber(pub(crate) u32);
+
 /// The percent-decoded value of `wanted`.
 async fn parameter(parts: &mut Parts, shared: &Arc<Shared>, wanted: &str) -> Result<String, Refusal> {
     let parameters = RawPathParams::from_request_parts(parts, shared)
@@ -56,6 +59,17 @@ impl FromRequestParts<Arc<Shared>> for MessageRef {
             )
         })?;
         Ok(Self { seq, id })
+    }
+}
+
+impl FromRequestParts<Arc<Shared>> for TaskNumber {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Refusal> {
+        let text = parameter(parts, shared, "number").await?;
+        text.parse().map(Self).map_err(|_| {
+            refuse(Slug::UnknownReplay, format!("{:?} is not the number of a replay", shown(&text)))
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, no_answer_in_time, refuse};
 use crate::shared::Shared;
-use crate::{dead, enqueue, metrics, pages, queues, status, workers};
+use crate::{dead, enqueue, metrics, pages, queues, replays, status, workers};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -36,7 +36,9 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/queues/{queue}/resume", post(queues::resume))
         .route("/v1/queues/{queue}/stats", get(queues::stats))
         .route("/v1/queues/{queue}/dead", get(dead::list))
-        .route("/v1/queues/{queue}/dead/replay", post(dead::replay))
+        .route("/v1/queues/{queue}/dead/replay", post(replays::replay))
+        .route("/v1/queues/{queue}/dead/replays", get(replays::list))
+        .route("/v1/queues/{queue}/dead/replays/{number}", get(replays::get).delete(replays::cancel))
         .route("/v1/queues/{queue}/dead/{id}", get(dead::get).delete(dead::delete))
         .route("/metrics", get(metrics::metrics))
         .route("/livez", get(pages::livez))

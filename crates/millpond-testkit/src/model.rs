@@ -4,14 +4,19 @@
 //! from a command or from time, and judges what a pond chooses (who is handed what, how long a backoff is). Must
 //! never share code with the pond: only the plain types of commands, settings and time.
 
+mod bounds;
 mod life;
+mod turns;
+
+pub use bounds::Verdict;
+pub use turns::{Candidate, Turns};
 
 use millpond_core::command::SettleOutcome;
 use millpond_core::identity::Receipt;
-use millpond_core::message::Phase;
-use millpond_core::settings::{QueueSettings, TargetSettings};
+use millpond_core::message::{Criticality, Phase};
+use millpond_core::settings::{Order, QueueSettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How a hand-out ended, as far as the rules care.
@@ -39,13 +44,48 @@ impl Ending {
     }
 }
 
+/// How much a message matters, whose it is, and what it must stay in order with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Labels {
+    /// Its class.
+    pub class: Criticality,
+    /// Its tenant.
+    pub tenant: Option<u8>,
+    /// Its group.
+    pub group: Option<u8>,
+}
+
+/// A message on its way in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct New {
+    /// What it counts against the bound on bytes.
+    pub bytes: u64,
+    /// How long it must not be handed out.
+    pub delay: Duration,
+    /// How long it is worth doing; `None`: the queue's retention.
+    pub ttl: Option<Duration>,
+    /// Its idempotency key and its payload.
+    pub key: Option<(u128, u128)>,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// Who gets a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taker {
+    /// The queue's target.
+    Target,
+    /// A worker, which may say who it is.
+    Worker(Option<u8>),
+}
+
 /// A hand-out of a message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hold {
     /// Its receipt.
     pub receipt: Receipt,
-    /// Whether it is a call to the queue's target.
-    pub pushed: bool,
+    /// Who has it.
+    pub taker: Taker,
     /// How its holder settled it.
     pub settled: Option<Ending>,
     /// Handed out before the latest restart.
@@ -59,6 +99,8 @@ pub struct Hold {
 pub struct Message {
     /// Its queue.
     pub queue: usize,
+    /// Its labels.
+    pub labels: Labels,
     /// Where it stands.
     pub phase: Phase,
     /// Its place in the order.
@@ -105,6 +147,23 @@ pub struct Queue {
     pub paused: bool,
     /// Whether a completion was seen since the start: from then on the capacity is measured, not configured.
     pub measured: bool,
+    /// Messages given up in a row.
+    pub deaths: u32,
+    /// Enqueues that wait for room, first come first.
+    pub blocked: VecDeque<Blocked>,
+    /// What is owed to whom in its order.
+    pub turns: Turns,
+}
+
+/// An enqueue of one message that waits for room.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Blocked {
+    /// Who asked.
+    pub request: u64,
+    /// The message.
+    pub new: New,
+    /// How long it waits.
+    pub until: Mono,
 }
 
 /// One target.
@@ -118,23 +177,6 @@ pub struct Target {
     pub starts: Vec<Mono>,
     /// Left alone until then.
     pub paused_until: Mono,
-}
-
-/// What the bounds say of a new message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is accepted.
-    Accept,
-    /// It is a repetition of this message.
-    Duplicate(u64),
-    /// Its key was used for another payload.
-    Mismatch,
-    /// A bound on messages or bytes is reached.
-    Full,
-    /// It would start too late.
-    TooLate,
-    /// Both accepting and [`Verdict::TooLate`] are right: the capacity is measured.
-    AcceptOrTooLate,
 }
 
 /// The model.
@@ -152,12 +194,22 @@ pub struct Model {
     pub history: BTreeMap<u64, Vec<Option<Message>>>,
     /// How many records about each message are durable.
     pub durable: BTreeMap<u64, usize>,
+    /// How often what is named has happened.
+    pub marks: BTreeMap<&'static str, u64>,
 }
 
 impl Model {
     /// A model of empty queues, after the first start.
     pub fn new(queues: Vec<(QueueSettings, Option<usize>)>, targets: Vec<TargetSettings>) -> Self {
-        let queue = |(settings, target)| Queue { settings, target, paused: false, measured: false };
+        let queue = |(settings, target)| Queue {
+            settings,
+            target,
+            paused: false,
+            measured: false,
+            deaths: 0,
+            blocked: VecDeque::new(),
+            turns: Turns::default(),
+        };
         let target = |settings| Target {
             settings,
             held_until: Vec::new(),
@@ -171,7 +223,13 @@ impl Model {
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
             durable: BTreeMap::new(),
+            marks: BTreeMap::new(),
         }
+    }
+
+    /// Something worth knowing has happened.
+    pub fn mark(&mut self, name: &'static str) {
+        *self.marks.entry(name).or_default() += 1;
     }
 
     /// The messages of one queue in one phase, visible or not.
@@ -197,6 +255,64 @@ impl Model {
         self.of(queue, Phase::Ready).filter(|&(seq, _)| self.is_visible(seq))
     }
 
+    /// Whether another one of its group comes first: in any state that a restart could bring back, it has a lower
+    /// place and its life is not over.
+    pub fn is_blocked(&self, seq: u64) -> bool {
+        let Message { queue, place, labels, .. } = self.messages[&seq];
+        let before = |one: &Message| {
+            let same = one.queue == queue && one.labels.group == labels.group;
+            same && one.place < place && !one.phase.is_terminal()
+        };
+        labels.group.is_some()
+            && self.queues[queue].settings.order.keeps_groups()
+            && self.history.iter().any(|(other, states)| {
+                let durable = self.durable[other].saturating_sub(1);
+                *other != seq && states[durable..].iter().flatten().any(before)
+            })
+    }
+
+    /// Whether it would be its group's turn, were only the end of the one before it durable.
+    pub fn waits_for_durability(&self, seq: u64) -> bool {
+        let Message { queue, place, labels, .. } = self.messages[&seq];
+        let before = |one: &Message| {
+            let same = one.queue == queue && one.labels.group == labels.group;
+            same && one.place < place && !one.phase.is_terminal()
+        };
+        self.is_blocked(seq) && !self.messages.values().any(before)
+    }
+
+    /// Messages that may be handed out next.
+    pub fn eligible(&self, queue: usize) -> impl Iterator<Item = (u64, &Message)> {
+        self.visible(queue).filter(|&(seq, _)| !self.is_blocked(seq))
+    }
+
+    /// Messages that others of their group wait for.
+    pub fn has_followers(&self, seq: u64) -> bool {
+        let Message { queue, labels, .. } = self.messages[&seq];
+        let follows = |one: &Message| {
+            one.queue == queue && one.labels.group == labels.group && !one.phase.is_terminal()
+        };
+        labels.group.is_some() && self.messages.iter().any(|(&other, one)| other != seq && follows(one))
+    }
+
+    /// How many leases of a queue a worker may still get.
+    pub fn allowance(&self, queue: usize, consumer: Option<u8>) -> usize {
+        let prefetch = self.queues[queue].settings.prefetch as usize;
+        let Some(consumer) = consumer else { return prefetch };
+        let taker = Taker::Worker(Some(consumer));
+        let has = |one: &&Message| one.hold.is_some_and(|hold| hold.taker == taker);
+        let held = self.of(queue, Phase::Leased).map(|(_, one)| one).filter(has).count();
+        prefetch.saturating_sub(held)
+    }
+
+    /// Whether a queue's work goes out first in, first out, all alike.
+    pub fn is_uniform(&self, queue: usize) -> bool {
+        let mut unfinished =
+            self.messages.values().filter(|one| one.queue == queue && !one.phase.is_terminal());
+        self.queues[queue].settings.order == Order::Fifo
+            && unfinished.all(|one| one.labels == Labels::default())
+    }
+
     /// Messages and bytes that the bounds count.
     pub fn unfinished(&self, queue: usize) -> (u64, u64) {
         let all = self.messages.values().filter(|one| one.queue == queue && !one.phase.is_terminal());
@@ -208,7 +324,7 @@ impl Model {
         let leased = self.messages.values().filter(|message| {
             message.phase == Phase::Leased
                 && self.queues[message.queue].target == Some(target)
-                && message.hold.is_some_and(|hold| hold.pushed)
+                && message.hold.is_some_and(|hold| hold.taker == Taker::Target)
         });
         leased.count() + self.targets[target].held_until.len()
     }
@@ -267,37 +383,6 @@ impl Model {
             starts.last().is_none_or(|last| (now.mono.0 - last.0 + slack) as f64 >= interval)
         });
         paced && now.mono >= *paused_until && self.occupied(target) < settings.concurrency as usize
-    }
-
-    /// What the bounds say of a message of `bytes` bytes.
-    pub fn judge(&self, queue: usize, bytes: u64, key: Option<(u128, u128)>) -> Verdict {
-        if let Some((key, payload)) = key {
-            // The latest one counts: a clock set back can bring an earlier one back whose time was over.
-            let known = self.messages.iter().rev().filter(|(_, message)| message.queue == queue);
-            for (&seq, message) in known {
-                match message.key {
-                    Some((other, same)) if other == key && same == payload => return Verdict::Duplicate(seq),
-                    Some((other, _)) if other == key => return Verdict::Mismatch,
-                    _ => {}
-                }
-            }
-        }
-        let Queue { settings, paused, measured, .. } = &self.queues[queue];
-        let (messages, held) = self.unfinished(queue);
-        if settings.max_messages.is_some_and(|max| messages >= max) || held + bytes > settings.max_bytes {
-            return Verdict::Full;
-        }
-        let capacity = settings.concurrency.zip(settings.expected_service_time);
-        match (settings.max_wait, capacity) {
-            (Some(_), Some(_)) if *paused => Verdict::Accept,
-            (Some(_), _) if *measured => Verdict::AcceptOrTooLate,
-            (Some(max), Some((workers, each))) => {
-                let ahead = self.of(queue, Phase::Ready).count() + self.of(queue, Phase::Backoff).count();
-                let wait = ahead as f64 * each.as_secs_f64() / f64::from(workers);
-                if wait > max.as_secs_f64() + 1e-9 { Verdict::TooLate } else { Verdict::Accept }
-            }
-            _ => Verdict::Accept,
-        }
     }
 }
 

@@ -19,7 +19,7 @@ const DISPLACED_MAX: usize = 64;
 
 /// By how much a new message exceeds a bound.
 #[derive(Debug, Clone, Copy)]
-struct Excess {
+pub(super) struct Excess {
     messages: u64,
     bytes: u64,
     what: &'static str,
@@ -45,7 +45,7 @@ impl Pond {
     ) -> Result<(), EnqueueError> {
         let chance = self.chance.f64();
         let per_second = outlook.map(|outlook| outlook.capacity_per_second);
-        let displaced = match self.excess(number, new) {
+        let displaced = match self.excess(number, new.criticality, 1, new.content.size_bytes()) {
             None => Ok(Vec::new()),
             Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess.what),
         };
@@ -72,13 +72,19 @@ impl Pond {
         Ok(())
     }
 
-    fn excess(&self, number: QueueNumber, new: &NewMessage) -> Option<Excess> {
+    /// By how much so many more messages of a class, with so many bytes, would exceed a bound.
+    pub(super) fn excess(
+        &self,
+        number: QueueNumber,
+        class: Criticality,
+        messages: u64,
+        bytes: u64,
+    ) -> Option<Excess> {
         let queue = self.queue_ref(number);
-        let class = new.criticality;
         let all = class <= Criticality::Critical;
         let limit = queue.settings.max_messages.map_or(u64::MAX, |max| share(max, class));
-        let messages = (queue.unfinished + 1).saturating_sub(limit);
-        let held = queue.unfinished_bytes.saturating_add(new.content.size_bytes());
+        let messages = (queue.unfinished + messages).saturating_sub(limit);
+        let held = queue.unfinished_bytes.saturating_add(bytes);
         let bytes = held.saturating_sub(share(queue.settings.max_bytes, class));
         let what = match (messages > 0, bytes > 0, all) {
             (true, _, true) => "its bound on messages is",

@@ -2,9 +2,9 @@
 //!
 //! Owns the invariants that can be checked from inside. Must never change anything.
 
-use super::Pond;
 use super::slot::Slot;
 use super::timers::Timer;
+use super::{Gated, Pond};
 use crate::message::{Phase, QueueNumber};
 
 /// Counts of one queue, recomputed from its messages.
@@ -67,6 +67,7 @@ impl Pond {
             }
         }
         self.assert_queues(&counted);
+        self.assert_replays();
         for (target, &calls) in self.targets.iter().zip(&occupied) {
             assert!(
                 calls <= target.occupied,
@@ -117,7 +118,7 @@ impl Pond {
         assert!(alone, "{:?}: leased, and not the first of its group", message.seq);
     }
 
-    /// Checks that every group holds unfinished messages, and them only.
+    /// Checks that every group holds unfinished messages and those whose end is not durable yet, and them only.
     fn assert_groups(&self) {
         let mut members = vec![0; self.queues.len()];
         for (_, slot) in self.slots.iter().filter(|(_, slot)| !slot.message.phase.is_terminal()) {
@@ -125,6 +126,11 @@ impl Pond {
             let queue = self.queue_ref(slot.message.queue);
             let member = queue.groups.before(group, slot.message.place).is_some();
             members[slot.message.queue.0 as usize] += u64::from(member);
+        }
+        for (_, gated) in &self.gated {
+            if let Gated::Parted(parting) = gated {
+                members[parting.queue.0 as usize] += 1;
+            }
         }
         for (queue, members) in self.queues.iter().zip(members) {
             assert_eq!(queue.groups.len(), members, "queue {}: members of groups", queue.name);

@@ -4,10 +4,20 @@
 //! behind it whether it is ready, leased, delayed or in backoff.
 
 use super::order::PlaceSet;
+use crate::message::QueueNumber;
 use crate::name::Label;
 use std::collections::BTreeMap;
 
-/// The unfinished messages of each group by their places. A group exists while it has any.
+/// A member that leaves once its end is durable.
+#[derive(Debug)]
+pub(super) struct Parting {
+    pub(super) queue: QueueNumber,
+    pub(super) group: Label,
+    pub(super) place: u64,
+}
+
+/// The unfinished messages of each group by their places, and those whose end is not durable yet. A group exists
+/// while it has any.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     members: BTreeMap<Label, PlaceSet>,
@@ -28,7 +38,7 @@ impl Groups {
         first_so_far.filter(|first| *first > place)
     }
 
-    /// A message's life is over. Returns the place of the one that is first now, if this one was.
+    /// A message's life is over for good. Returns the place of the one that is first now, if this one was.
     pub(super) fn part(&mut self, group: &Label, place: u64) -> Option<u64> {
         // It may have been released: see `Order::keeps_groups`.
         let members = self.members.get_mut(group)?;

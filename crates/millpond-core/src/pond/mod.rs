@@ -38,7 +38,9 @@ use crate::name::Name;
 use crate::record::Record;
 use crate::time::{Mono, Now};
 use expiries::Expiries;
+use groups::Parting;
 use queue::Queue;
+use replay::Survey;
 use slot::Slot;
 use slots::{Slots, View};
 use std::collections::{BTreeMap, VecDeque};
@@ -71,6 +73,7 @@ enum Gated {
     Reply(RequestId, Box<Reply>),
     Show(Seq),
     Ended(Seq),
+    Parted(Box<Parting>),
 }
 
 /// The state machine.
@@ -93,7 +96,9 @@ pub struct Pond {
     holds: u64,
     gated: VecDeque<(OpNumber, Gated)>,
     waiting: BTreeMap<RequestId, Waiting>,
+    /// Queues whose replays go on with the next step.
     replaying: Vec<QueueNumber>,
+    surveys: VecDeque<Survey>,
     storage: StorageState,
     draining: bool,
     chance: fastrand::Rng,
@@ -120,6 +125,7 @@ impl Pond {
             gated: VecDeque::new(),
             waiting: BTreeMap::new(),
             replaying: Vec::new(),
+            surveys: VecDeque::new(),
             storage: StorageState::Roomy,
             draining: false,
             chance: fastrand::Rng::with_seed(seed),
@@ -170,7 +176,9 @@ impl Pond {
             Command::Define { queue, settings } => self.define(request, queue, *settings, now),
             Command::Delete(queue) => self.delete(request, &queue, now),
             Command::Pause { queue, paused } => self.pause(request, &queue, paused, now),
-            Command::Replay { queue, which } => self.replay(request, &queue, which, now),
+            Command::Replay { queue, wish, dry_run } => self.replay(request, &queue, wish, dry_run, now),
+            Command::Replays(queue) => self.replays(request, &queue, now),
+            Command::CancelReplay { queue, number } => self.cancel_replay(request, &queue, number, now),
             Command::DeleteDead { queue, seq } => self.delete_dead(request, &queue, seq, now),
         }
     }
@@ -182,7 +190,7 @@ impl Pond {
 
     /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        if !self.replaying.is_empty() {
+        if self.is_replaying() {
             return Some(Mono(i64::MIN));
         }
         match (self.timers.next(), self.expiries.next()) {
@@ -254,6 +262,7 @@ impl Pond {
                 self.wake_watchers(seq, now);
                 self.slots.may_rest(seq, self.durable);
             }
+            Gated::Parted(parting) => self.part(&parting, now),
         }
     }
 
@@ -263,6 +272,11 @@ impl Pond {
 
     fn reply_when_durable(&mut self, op: OpNumber, request: RequestId, reply: Reply, now: Now) {
         self.when_durable(op, Gated::Reply(request, Box::new(reply)), now);
+    }
+
+    /// Answers once everything is durable that has been decided by now.
+    fn reply_when_synced(&mut self, request: RequestId, reply: Reply, now: Now) {
+        self.reply_when_durable(self.last_synced, request, reply, now);
     }
 
     // --- time ------------------------------------------------------------------------------------------
@@ -291,6 +305,7 @@ impl Pond {
                     self.targets[index].free();
                     self.serve_target(index, now);
                 }
+                Some(Timer::Replay(index)) => self.replay_due(index),
                 None => break,
             }
         }
@@ -327,6 +342,7 @@ impl Pond {
     }
 
     fn abandon(&mut self, request: RequestId) {
+        self.surveys.retain(|survey| survey.request != request);
         match self.stop_waiting(request) {
             Some(WaitingFor::Messages(queue)) => {
                 self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);

@@ -51,7 +51,7 @@ impl Pond {
     pub(super) fn create(&mut self, name: Name, settings: QueueSettings) -> QueueNumber {
         // A number whose queue is gone without a trace is used again, or queues that come and go would pile up, in
         // memory and in what every deletion of a segment writes again.
-        let gone = |queue: &Queue| queue.deleted && queue.kept == 0 && queue.replay.is_none();
+        let gone = |queue: &Queue| queue.deleted && queue.kept == 0;
         let place = self.queues.iter().position(gone).unwrap_or(self.queues.len());
         let number = QueueNumber(u32::try_from(place).expect("queues are bounded"));
         self.names.insert(name.clone(), number);
@@ -96,6 +96,7 @@ impl Pond {
             paused: queue.paused,
             deleted: queue.deleted,
             since: queue.since,
+            replays: queue.replays.tasks.iter().cloned().collect(),
         }))
     }
 
@@ -105,12 +106,12 @@ impl Pond {
     }
 
     pub(super) fn delete(&mut self, request: RequestId, name: &Name, now: Now) {
-        let result = self.delete_one(name);
+        let result = self.delete_one(name, now);
         let op = self.last_synced;
         self.reply_when_durable(op, request, Reply::Deleted(result), now);
     }
 
-    fn delete_one(&mut self, name: &Name) -> Result<(), DefineError> {
+    fn delete_one(&mut self, name: &Name, now: Now) -> Result<(), DefineError> {
         let number = self.queue_named(name).ok_or(DefineError::Unknown)?;
         let queue = self.queue_ref(number);
         if queue.declared {
@@ -126,6 +127,7 @@ impl Pond {
             self.stop_waiting(request);
             self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
         }
+        self.end_replays_of(number, now);
         // Its number stays taken as long as statuses of its messages live on.
         self.queue_mut(number).deleted = true;
         self.names.remove(name);

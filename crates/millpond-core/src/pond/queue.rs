@@ -4,6 +4,7 @@
 
 use super::groups::Groups;
 use super::order::{Age, Ready, ReadySet};
+use super::replay::Replays;
 use super::slot::Slot;
 use super::target::Target;
 use crate::command::RequestId;
@@ -24,17 +25,6 @@ pub(super) struct Waiter {
     pub(super) max: usize,
     pub(super) lease: Duration,
     pub(super) consumer: Option<Label>,
-}
-
-/// Dead letters on their way back to work.
-#[derive(Debug)]
-pub(super) struct ReplayTask {
-    pub(super) request: RequestId,
-    /// The next one to look at.
-    pub(super) from: Seq,
-    /// The last one that was dead when the replay was asked for.
-    pub(super) through: Seq,
-    pub(super) replayed: u64,
 }
 
 /// What a target is told of each of its queues.
@@ -76,7 +66,7 @@ pub(super) struct Queue {
     pub(super) unfinished: u64,
     pub(super) unfinished_bytes: u64,
     pub(super) waiters: VecDeque<Waiter>,
-    pub(super) replay: Option<ReplayTask>,
+    pub(super) replays: Replays,
     pub(super) totals: Totals,
     pub(super) arrivals: Meter,
     pub(super) completions: Meter,
@@ -111,7 +101,7 @@ impl Queue {
             unfinished: 0,
             unfinished_bytes: 0,
             waiters: VecDeque::new(),
-            replay: None,
+            replays: Replays::default(),
             totals: Totals::default(),
             arrivals: Meter::new(),
             completions: Meter::new(),

@@ -50,6 +50,7 @@ impl Pond {
             }),
             Record::Replayed { seq, place, at, expires } => {
                 self.seen(place);
+                self.restore_count(seq);
                 self.amend(seq, |message| restore_replay(message, place, at, expires));
             }
             Record::Forgotten { seq } => {
@@ -67,6 +68,15 @@ impl Pond {
         self.seen(seq.0);
         if let Some(slot) = self.slots.get_mut(seq) {
             change(&mut slot.message);
+        }
+    }
+
+    /// Counts a replayed message for the task that replayed it. What an older record says is in the count of a later
+    /// record of the queue.
+    fn restore_count(&mut self, seq: Seq) {
+        let queue = self.slots.get(seq).map(|slot| slot.message.queue.0 as usize);
+        if let Some(queue) = queue.and_then(|index| self.queues.get_mut(index)) {
+            queue.replays.count();
         }
     }
 
@@ -102,6 +112,7 @@ impl Pond {
         queue.paused = record.paused;
         queue.deleted = record.deleted;
         queue.since = record.since;
+        queue.replays.tasks = record.replays.into();
     }
 
     /// Starts a new boot after the whole log was replayed: takes the configuration, sets every message where
@@ -134,6 +145,7 @@ impl Pond {
         }
         self.place_all(now);
         self.restore_holds(now);
+        self.resume_replays(now);
         self.serve_all(now);
     }
 

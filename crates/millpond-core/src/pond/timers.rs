@@ -18,6 +18,8 @@ pub(super) enum Timer {
     Target(usize),
     /// A call that timed out stops occupying the target; the number tells apart those of one moment.
     Hold(usize, u64),
+    /// The queue's replay may go on.
+    Replay(usize),
 }
 
 /// The pending timers.

@@ -3,6 +3,7 @@
 //! Owns that membership, counts and timers follow the phase at every step. Must never check a permission:
 //! callers have done that.
 
+use super::groups::Parting;
 use super::timers::Timer;
 use super::{Gated, Pond};
 use crate::command::{Effect, OpNumber};
@@ -45,14 +46,6 @@ impl Pond {
             queue.join_group(slot);
         }
         queue.enter(slot);
-        if !was_over
-            && phase.is_terminal()
-            && let Some(group) = &slot.message.group
-            && let Some(place) = queue.groups.part(group, slot.message.place)
-            && let Some(next) = self.slots.get(queue.ready.seq_at(place))
-        {
-            queue.unblock(&next);
-        }
         queue.tell(&mut self.targets);
     }
 
@@ -230,6 +223,7 @@ impl Pond {
             }
         });
         self.when_durable(op, Gated::Ended(seq), now);
+        self.part_when_durable(seq, op, now);
         self.serve(number, now);
         op
     }
@@ -258,8 +252,36 @@ impl Pond {
         let message = Box::new(self.slot(seq).message.clone());
         let op = self.emit_about(seq, Record::Message { message, content });
         self.when_durable(op, Gated::Ended(seq), now);
+        self.part_when_durable(seq, op, now);
         self.serve(number, now);
         op
+    }
+
+    /// Lets the group of a message whose life is over go on, but not before that is durable: a crash could bring the
+    /// message back, beside the next one or behind it.
+    fn part_when_durable(&mut self, seq: Seq, op: OpNumber, now: Now) {
+        let slot = self.slot(seq);
+        let (queue, place) = (slot.message.queue, slot.message.place);
+        if let Some(group) = slot.message.group.clone()
+            && self.queue_ref(queue).groups.before(&group, place).is_some()
+        {
+            self.when_durable(op, Gated::Parted(Box::new(Parting { queue, group, place })), now);
+        }
+    }
+
+    /// A group goes on without one of its members.
+    pub(super) fn part(&mut self, parting: &Parting, now: Now) {
+        let Parting { queue: number, group, place } = parting;
+        let queue = &mut self.queues[number.0 as usize];
+        if let Some(place) = queue.groups.part(group, *place)
+            && let Some(next) = self.slots.get(queue.ready.seq_at(place))
+            // The one at that place may have ended too, and be somewhere else by now.
+            && next.message.place == place
+        {
+            queue.unblock(&next);
+        }
+        queue.tell(&mut self.targets);
+        self.serve(*number, now);
     }
 
     /// A message's time to live is over. One that is leased may still be completed.

@@ -1,9 +1,10 @@
 //! Dead letters: kept, bounded, replayed, deleted.
 
 use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, retry_in, s};
-use millpond_core::command::{Command, LookupError, NewMessage, ReplayError, ReplayWhich, Reply};
+use millpond_core::command::{Command, LookupError, NewMessage, ReplayError, Reply};
 use millpond_core::identity::Seq;
 use millpond_core::message::{DeadReason, Phase};
+use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DeadLetterSettings, QueueSettings};
 use std::time::Duration;
 
@@ -185,13 +186,13 @@ fn a_second_replay_of_all_is_refused_while_one_runs() {
     rig.fill(300);
     kill(&mut rig, 300);
     rig.hold_durability = true;
-    let first = rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
-    let second = rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
-    assert!(matches!(rig.answer(second), Some(Reply::Replayed(Err(ReplayError::Running)))));
+    let first = rig.ask_for_replay(ReplayWhich::All);
+    let second = rig.ask_for_replay(ReplayWhich::All);
+    assert!(matches!(rig.answer(second), Some(Reply::ReplayStarted(Err(ReplayError::Running(1))))));
     rig.hold_durability = false;
     rig.pass(Duration::ZERO);
     rig.make_durable();
-    assert!(matches!(rig.answer(first), Some(Reply::Replayed(Ok(300)))));
+    assert!(matches!(rig.answer(first), Some(Reply::ReplayStarted(Ok(plan))) if plan.selected == 300));
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn a_replay_makes_room_for_work_before_it_is_durable_itself() {
     kill(&mut rig, 1);
     let waiting = rig.ask(Command::Lease(Rig::wish(1, s(60))));
     rig.hold_durability = true;
-    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
+    rig.ask_for_replay(ReplayWhich::All);
     assert!(
         matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased[0].message.seq == Seq(2))
     );

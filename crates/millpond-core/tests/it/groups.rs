@@ -2,11 +2,12 @@
 
 use crate::rig::{QUEUE, Rig, complete, dead, message, ms, name, release, retry, retry_in, s};
 use millpond_core::command::{
-    Command, Declared, DefineError, EnqueueError, Input, NewMessage, ReplayWhich, Reply, Settlement,
+    Command, Declared, DefineError, EnqueueError, Input, NewMessage, Reply, Settlement,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Criticality, Phase};
 use millpond_core::name::Label;
+use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{Order, QueueSettings, RetrySettings};
 use std::time::Duration;
 

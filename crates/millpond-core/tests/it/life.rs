@@ -3,11 +3,12 @@
 use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, retry_in, s};
 use bytes::Bytes;
 use millpond_core::command::{
-    CancelError, Command, DefineError, EnqueueError, Input, LookupError, NewMessage, QueueError, ReplayWhich,
-    Reply, SettleOutcome, Settlement, StorageState,
+    CancelError, Command, DefineError, EnqueueError, Input, LookupError, NewMessage, QueueError, Reply,
+    SettleOutcome, Settlement, StorageState,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
+use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,7 @@ fn a_message_returned_twice_before_durability_stays_hidden_until_its_last_return
     let durable_with_return = rig.log.len();
     rig.pass(s(10));
     assert_eq!(rig.log.len(), durable_with_return + 1, "it expired");
-    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::These(vec![seq]) });
+    rig.ask_for_replay(ReplayWhich::These(vec![seq]));
     rig.make_durable_up_to(durable_with_return);
     assert!(rig.answer(returned).is_some());
     assert!(rig.lease(1).is_empty(), "the replay is not durable yet");
@@ -337,7 +338,7 @@ fn whoever_waits_for_the_end_is_not_told_of_one_that_a_replay_has_undone() {
     let receipt = rig.lease_one();
     rig.hold_durability = true;
     rig.ask(Command::Settle(vec![Settlement { receipt, outcome: dead() }]));
-    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::These(vec![seq]) });
+    rig.ask_for_replay(ReplayWhich::These(vec![seq]));
     rig.make_durable();
     assert!(rig.answer(waiting).is_none());
     rig.hold_durability = false;

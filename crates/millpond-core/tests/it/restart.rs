@@ -1,8 +1,9 @@
 //! Restarts and clocks: what is kept, what is fenced, and what a stepping wall clock must not change.
 
 use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, retry, retry_in, s, target};
-use millpond_core::command::{Command, Input, NewMessage, ReplayWhich, Reply, SettleError, Settlement};
+use millpond_core::command::{Command, Input, NewMessage, Reply, SettleError, Settlement};
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
+use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings};
 use std::time::Duration;
 
@@ -277,19 +278,20 @@ fn copies_change_nothing_whatever_is_restored_from_them() {
 #[test]
 fn a_replay_survives_a_restart_in_its_middle_and_loses_none() {
     let mut rig = rig();
-    rig.fill(300);
-    for leased in rig.lease(300) {
+    rig.fill(900);
+    for leased in rig.lease(900) {
         rig.settle(leased.receipt, dead()).unwrap();
     }
     rig.hold_durability = true;
-    rig.ask(Command::Replay { queue: name(QUEUE), which: ReplayWhich::All });
-    rig.hold_durability = false;
+    rig.ask_for_replay(ReplayWhich::All);
     rig.restart();
     let stats = rig.stats();
     assert!(stats.dead > 0 && stats.ready > 0, "in the middle of it");
-    assert_eq!(stats.dead + stats.ready, 300);
-    rig.replay(ReplayWhich::All).unwrap();
-    assert_eq!(rig.stats().ready, 300);
+    assert_eq!(stats.dead + stats.ready, 900);
+    rig.hold_durability = false;
+    rig.pass(Duration::ZERO);
+    rig.make_durable();
+    assert_eq!(rig.stats().ready, 900, "it goes on by itself");
 }
 
 #[test]

@@ -5,14 +5,15 @@
 use bytes::Bytes;
 use millpond_core::command::{
     Accepted, CallOutcome, CancelError, Command, Declared, Effect, EnqueueError, Input, LeaseRequest, Leased,
-    LookupError, NewMessage, OpNumber, ReplayError, ReplayWhich, Reply, RequestId, SettleError,
-    SettleOutcome, Settlement, Status,
+    LookupError, NewMessage, OpNumber, ReplayError, Reply, RequestId, SettleError, SettleOutcome, Settlement,
+    Status,
 };
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Failure, IdempotencyKey, Phase};
 use millpond_core::name::Name;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
+use millpond_core::replay::{ReplayPlan, ReplayTask, ReplayWhich, ReplayWish};
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use millpond_core::stats::{QueueStats, TargetStats};
 use millpond_core::time::{Mono, Now, Wall};
@@ -317,11 +318,39 @@ impl Rig {
         assert!(matches!(reply, Reply::Paused(Ok(()))), "{reply:?}");
     }
 
+    pub(crate) fn ask_for_replay(&mut self, which: ReplayWhich) -> RequestId {
+        let wish = ReplayWish::plain(which);
+        self.ask(Command::Replay { queue: name(QUEUE), wish, dry_run: false })
+    }
+
+    /// Replays what can go back at once; how many were selected.
     pub(crate) fn replay(&mut self, which: ReplayWhich) -> Result<u64, ReplayError> {
-        let request = self.ask(Command::Replay { queue: name(QUEUE), which });
+        self.start_replay(ReplayWish::plain(which), false).map(|plan| plan.selected)
+    }
+
+    pub(crate) fn start_replay(
+        &mut self,
+        wish: ReplayWish,
+        dry_run: bool,
+    ) -> Result<ReplayPlan, ReplayError> {
+        let request = self.ask(Command::Replay { queue: name(QUEUE), wish, dry_run });
         self.pass(Duration::ZERO);
-        match self.answer(request).expect("the replay ends") {
-            Reply::Replayed(answer) => answer,
+        match self.answer(request).expect("the replay is counted") {
+            Reply::ReplayStarted(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn replays(&mut self) -> Vec<ReplayTask> {
+        match self.ask_now(Command::Replays(name(QUEUE))) {
+            Reply::Replays(answer) => answer.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn cancel_replay(&mut self, number: u32) -> Result<ReplayTask, ReplayError> {
+        match self.ask_now(Command::CancelReplay { queue: name(QUEUE), number }) {
+            Reply::ReplayCancelled(answer) => answer,
             other => panic!("{other:?}"),
         }
     }

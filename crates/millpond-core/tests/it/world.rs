@@ -3,28 +3,28 @@
 //! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
 
 pub(crate) mod commands;
+pub(crate) mod shape;
 
-use crate::rig::{ms, name, s};
+use crate::rig::s;
 use millpond_core::command::{
-    CancelError, Command, Declared, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, Reply,
+    CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError, Reply,
     RequestId, SettleError, StorageState,
 };
 use millpond_core::identity::Receipt;
-use millpond_core::message::{Holder, Phase};
-use millpond_core::name::Name;
+use millpond_core::message::{Holder, Phase, QueueNumber};
 use millpond_core::pond::Pond;
-use millpond_core::rate::Rate;
 use millpond_core::record::Record;
-use millpond_core::settings::{DeadLetterSettings, OnExpiry, QueueSettings, RetrySettings, TargetSettings};
+use millpond_core::replay::ReplayTask;
 use millpond_core::time::{Mono, Now, Wall};
-use millpond_testkit::model::Model;
+use millpond_testkit::model::{Candidate, Message, Model, Taker, Verdict};
+use shape::{Shape, label, names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// What one message of an enqueue must be answered.
 #[derive(Debug)]
 enum Fate {
-    Accepted { seq: u64, position: Option<u64> },
+    Accepted { seq: u64, position: Position },
     Duplicate { seq: u64, phase: Phase },
     Mismatch,
     Full,
@@ -32,17 +32,37 @@ enum Fate {
     StorageFull,
 }
 
+/// How many start before a new message.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    Exactly(u64),
+    /// Where turns and shares decide, an estimate of at most so many, or none.
+    AtMost(u64),
+    /// Nothing can be said.
+    Unknown,
+}
+
 /// What a request must be answered.
 #[derive(Debug)]
 enum Answer {
     Enqueued(Vec<Fate>),
-    Leased { queue: usize, max: usize, until: Mono },
+    Blocked {
+        queue: usize,
+        until: Mono,
+    },
+    Leased {
+        queue: usize,
+        max: usize,
+        until: Mono,
+        consumer: Option<u8>,
+    },
     Settled(Result<(), SettleError>),
     Extended(bool),
     Cancelled(Option<bool>, Option<Phase>),
     Status(Option<(Phase, u32, u32)>),
     Paused,
-    Replayed(u64),
+    /// How many are selected; `None`: another replay is running.
+    Replayed(Option<u64>),
     DeadDeleted(bool),
 }
 
@@ -56,9 +76,12 @@ struct Due {
 
 pub(crate) struct World {
     pond: Pond,
+    pub(crate) shapes: [Shape; 3],
     pub(crate) model: Model,
     pub(crate) now: Now,
     log: Vec<Record>,
+    /// How many records of the log are about each message.
+    written: BTreeMap<u64, usize>,
     durable: usize,
     /// Records of earlier boots.
     before: usize,
@@ -68,65 +91,18 @@ pub(crate) struct World {
     handed: BTreeSet<Receipt>,
     /// Calls in this step that no effect has begun yet.
     called: BTreeSet<Receipt>,
-    visible_before: BTreeSet<u64>,
+    /// What the step began with, as far as a hand-out may rest on it though the same step ends it.
+    eligible_before: BTreeSet<u64>,
     dead_before: Vec<usize>,
+    paused_before: Vec<bool>,
     /// Every receipt that a worker ever got, in any boot.
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
     pub(crate) calls: Vec<Receipt>,
-    pauses: Vec<(usize, usize, bool)>,
     storage: StorageState,
     clock_stepped: bool,
-}
-
-fn names() -> [Name; 3] {
-    ["bounded", "pushed", "sharing"].map(name)
-}
-
-fn declared() -> Declared {
-    let retry = RetrySettings {
-        max_attempts: 3,
-        max_deliveries: Some(6),
-        backoff_min: ms(500),
-        backoff_max: s(20),
-        ..RetrySettings::default()
-    };
-    let dead_letter = |max_messages| DeadLetterSettings {
-        max_messages,
-        retention: s(400),
-        ..DeadLetterSettings::default()
-    };
-    let bounded = QueueSettings {
-        concurrency: Some(3),
-        expected_service_time: Some(s(2)),
-        max_wait: Some(s(5)),
-        max_messages: Some(10),
-        max_bytes: 1000,
-        lease: s(10),
-        retention: s(300),
-        result_retention: s(60),
-        retry,
-        dead_letter: dead_letter(4),
-        ..QueueSettings::default()
-    };
-    let pushed = QueueSettings {
-        target: Some(name("till")),
-        concurrency: None,
-        max_wait: None,
-        max_messages: Some(12),
-        on_expiry: OnExpiry::Drop,
-        dead_letter: dead_letter(100),
-        ..bounded.clone()
-    };
-    let sharing = QueueSettings { concurrency: Some(2), on_expiry: OnExpiry::DeadLetter, ..pushed.clone() };
-    let till = TargetSettings {
-        concurrency: 3,
-        rate: Some(Rate { events: 4, per: s(1) }),
-        timeout: s(3),
-        hold_after_timeout: Some(s(4)),
-    };
-    let settings = [bounded, pushed, sharing];
-    Declared { targets: vec![(name("till"), till)], queues: names().into_iter().zip(settings).collect() }
+    /// Whether every step is printed.
+    pub(crate) is_told: bool,
 }
 
 fn subject(record: &Record) -> Option<u64> {
@@ -155,30 +131,33 @@ fn phase_after(record: &Record) -> Option<Phase> {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
-        let declared = declared();
+    pub(crate) fn new(seed: u64, shapes: [Shape; 3]) -> Self {
+        let declared = shape::declared(&shapes);
         let queues = declared.queues.iter().map(|(_, settings)| settings.clone());
         let queues = queues.map(|settings| (settings.target.as_ref().map(|_| 0), settings));
         let targets = declared.targets.iter().map(|(_, settings)| settings.clone()).collect();
         let model = Model::new(queues.map(|(target, settings)| (settings, target)).collect(), targets);
         let mut world = Self {
             pond: Pond::new(seed),
+            shapes,
             model,
             now: Now { wall: Wall(1_800_000_000_000_000), mono: Mono(0) },
             log: Vec::new(),
+            written: BTreeMap::new(),
             durable: 0,
             before: 0,
             due: BTreeMap::new(),
             asked: 0,
             handed: BTreeSet::new(),
             called: BTreeSet::new(),
-            visible_before: BTreeSet::new(),
-            dead_before: vec![0; 3],
+            eligible_before: BTreeSet::new(),
+            dead_before: Vec::new(),
+            paused_before: Vec::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
-            pauses: Vec::new(),
             storage: StorageState::Roomy,
             clock_stepped: false,
+            is_told: false,
         };
         // Messages rest early, or nothing here would ever rest.
         world.pond.keep_in_full((seed % 3) as usize);
@@ -188,12 +167,19 @@ impl World {
 
     fn open(&mut self) {
         self.look();
-        self.pond.open(declared(), self.now);
+        self.pond.open(shape::declared(&self.shapes), self.now);
         assert_eq!(self.pond.epoch(), self.model.epoch);
         self.end_step();
         // The engine serves nobody before the boot's own record is durable.
         self.make_durable(self.before + 1);
         self.tick();
+    }
+
+    #[expect(clippy::print_stdout, reason = "shown with a failure")]
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.is_told {
+            println!("{}", what());
+        }
     }
 
     // --- one step --------------------------------------------------------------------------------------------
@@ -204,11 +190,11 @@ impl World {
         self.model.advance(self.now);
     }
 
-    /// Notes what a hand-out of this step may rest on, though the same step ends it.
     fn look(&mut self) {
-        self.visible_before =
-            (0..3).flat_map(|queue| self.model.visible(queue).map(|(seq, _)| seq)).collect();
+        self.eligible_before =
+            (0..3).flat_map(|queue| self.model.eligible(queue).map(|(seq, _)| seq)).collect();
         self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
+        self.paused_before = self.model.queues.iter().map(|queue| queue.paused).collect();
     }
 
     fn handle(&mut self, input: Input) {
@@ -216,8 +202,12 @@ impl World {
     }
 
     fn end_step(&mut self) {
-        let from = self.log.len();
         let effects: Vec<Effect> = self.pond.effects().collect();
+        self.take(effects);
+    }
+
+    fn take(&mut self, effects: Vec<Effect>) {
+        let from = self.log.len();
         for effect in effects {
             match effect {
                 Effect::Append { op, record, .. } => self.appended(op, record),
@@ -232,53 +222,84 @@ impl World {
         self.compare_records(from);
         self.pond.assert_consistent();
         self.compare_numbers();
+        for queue in 0..3 {
+            let waiting: Vec<Candidate> = self.model.eligible(queue).map(candidate).collect();
+            self.model.queues[queue].turns.look(&waiting);
+        }
     }
 
     fn appended(&mut self, op: OpNumber, record: Record) {
         assert_eq!(op.0, (self.log.len() - self.before) as u64 + 1, "records are numbered without gaps");
+        self.tell(|| format!("{:?} {record:?}", self.now.mono));
         match &record {
-            Record::Leased { receipt, until, holder, .. } if receipt.epoch == self.model.epoch => {
-                self.judge_hand_out(*receipt, *until, *holder);
+            Record::Leased { receipt, until, holder, consumer, .. } if receipt.epoch == self.model.epoch => {
+                let worker = Taker::Worker(consumer.as_ref().map(shape::number));
+                let taker = if *holder == Holder::Push { Taker::Target } else { worker };
+                self.judge_hand_out(*receipt, *until, taker);
             }
             Record::Returned { seq, due: Some(due), .. } => self.model.name_backoff(seq.0, *due, self.now),
             Record::Replayed { seq, place, expires, .. } => {
                 self.model.replay(seq.0, *place, *expires, self.now);
             }
+            Record::Message { message, .. } if !self.model.history.contains_key(&message.seq.0) => {
+                self.unblocked(message.seq.0, message.queue);
+            }
             _ => {}
+        }
+        if let Some(seq) = subject(&record) {
+            *self.written.entry(seq).or_default() += 1;
         }
         self.log.push(record);
     }
 
-    fn judge_hand_out(&mut self, receipt: Receipt, until: Wall, holder: Holder) {
+    fn judge_hand_out(&mut self, receipt: Receipt, until: Wall, taker: Taker) {
         let seq = receipt.seq.0;
-        let (queue, place) = {
-            let message = &self.model.messages[&seq];
-            (message.queue, message.place)
-        };
+        let queue = self.model.messages[&seq].queue;
         assert!(self.model.is_visible(seq), "{seq} is handed out before it is durable");
+        assert!(!self.model.is_blocked(seq), "{seq} is handed out before another one of its group");
         assert_ne!(self.storage, StorageState::SettleOnly);
-        let passed = self
-            .model
-            .visible(queue)
-            .find(|(other, one)| one.place < place && self.visible_before.contains(other));
-        assert!(passed.is_none(), "{seq} is handed out before {passed:?}");
-        assert!(!self.model.queues[queue].paused, "{seq} is handed out by a paused queue");
+        let paused = self.model.queues[queue].paused && self.paused_before[queue];
+        assert!(!paused, "{seq} is handed out by a paused queue");
         assert!(self.model.has_room(queue), "{seq} is handed out beyond the queue's cap");
         let dead_max = self.model.queues[queue].settings.dead_letter.max_messages;
         let dead = self.dead_before[queue].min(self.model.of(queue, Phase::Dead).count());
         assert!((dead as u64) < dead_max, "{seq} is handed out though the dead letters are full");
-        let pushed = holder == Holder::Push;
-        if pushed {
-            assert!(self.model.may_call(0, self.now, 1), "{seq} is pushed beyond the target's cap or pace");
-            self.model.targets[0].starts.push(self.now.mono);
-            self.judge_windows();
-            self.called.insert(receipt);
-            self.calls.push(receipt);
-        } else {
-            self.handed.insert(receipt);
-            self.receipts.push(receipt);
+        self.judge_turn(queue, seq);
+        match taker {
+            Taker::Target => {
+                assert!(
+                    self.model.may_call(0, self.now, 1),
+                    "{seq} is pushed beyond the target's cap or pace"
+                );
+                self.model.targets[0].starts.push(self.now.mono);
+                self.judge_windows();
+                self.called.insert(receipt);
+                self.calls.push(receipt);
+            }
+            Taker::Worker(consumer) => {
+                assert!(self.model.allowance(queue, consumer) > 0, "{seq} goes to one who has enough");
+                self.handed.insert(receipt);
+                self.receipts.push(receipt);
+            }
         }
-        self.model.hand_out(receipt, until, pushed, self.now);
+        self.model.hand_out(receipt, until, taker, self.now);
+    }
+
+    /// Whether it was this message's turn, among those that could have gone all the time of this step.
+    fn judge_turn(&mut self, queue: usize, seq: u64) {
+        let place = self.model.messages[&seq].place;
+        let passed = |&(other, one): &(u64, &Message)| one.place < place && self.model.is_blocked(other);
+        if self.model.visible(queue).any(|one| passed(&one)) {
+            self.model.mark("a group's head blocks a later one that others overtake");
+        }
+        let chosen = candidate((seq, &self.model.messages[&seq]));
+        let others = self.model.eligible(queue).filter(|(other, _)| self.eligible_before.contains(other));
+        let others: Vec<Candidate> = others.map(candidate).filter(|other| other.seq != seq).collect();
+        let queue = &mut self.model.queues[queue];
+        let marks = queue.turns.judge(&queue.settings, chosen, &others, self.now.mono);
+        for mark in marks {
+            self.model.mark(mark);
+        }
     }
 
     /// In any window of length w that ends now, at most rate × w + 1 calls were started.
@@ -293,29 +314,24 @@ impl World {
     }
 
     fn compare_records(&self, from: usize) {
-        let mut written: BTreeMap<u64, usize> = BTreeMap::new();
-        for record in &self.log {
-            if let Some(seq) = subject(record) {
-                *written.entry(seq).or_default() += 1;
-            }
-        }
-        for (seq, count) in &written {
+        for (seq, count) in &self.written {
             let expected = self.model.records(*seq);
             assert_eq!(*count, expected, "records about {seq}: {:?}", self.log_of(*seq));
         }
-        for (&seq, states) in &self.model.history {
-            assert_eq!(
-                written.get(&seq).copied().unwrap_or(0),
-                states.len(),
-                "records about {seq} are missing"
-            );
+        for (seq, states) in &self.model.history {
+            let written = self.written.get(seq).copied().unwrap_or(0);
+            assert_eq!(written, states.len(), "records about {seq} are missing");
         }
+        let mut left = self.written.clone();
         for record in self.log[from..].iter().rev() {
             let Some(seq) = subject(record) else { continue };
-            let left = written.get_mut(&seq).unwrap();
+            let left = left.get_mut(&seq).unwrap();
             *left -= 1;
             let state = self.model.history[&seq][*left].as_ref();
             assert_eq!(phase_after(record), state.map(|state| state.phase), "{record:?}");
+            if let (Record::Message { message, .. }, Some(state)) = (record, state) {
+                judge_copy(state, message);
+            }
         }
     }
 
@@ -363,25 +379,44 @@ impl World {
         }
     }
 
+    /// Whether the log says that a replay of this queue is running.
+    fn is_replaying(&self, queue: usize) -> bool {
+        let latest = self.log.iter().rev().find_map(|record| match record {
+            Record::Queue(record) if record.number.0 as usize == queue => Some(record),
+            _ => None,
+        });
+        latest.is_some_and(|record| record.replays.last().is_some_and(ReplayTask::is_running))
+    }
+
     fn age(&self, since: Option<Mono>) -> Duration {
         since.map_or(Duration::ZERO, |since| self.now.mono.since(since))
     }
 
-    /// Nothing that could be handed out lies about.
-    fn judge_idleness(&self) {
+    /// Nothing that could be handed out lies about, and nothing waits for room that is there.
+    fn judge_idleness(&mut self) {
+        for queue in 0..3 {
+            let blocked = self.model.judge_blocked(queue).filter(|verdict| *verdict != Verdict::Block);
+            let free = self.storage == StorageState::Roomy;
+            assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
+        }
         if self.storage == StorageState::SettleOnly {
             return;
         }
-        for queue in 0..3 {
-            let Some((seq, _)) = self.model.visible(queue).next().filter(|_| self.model.is_open(queue))
-            else {
-                continue;
-            };
-            let waits = self
-                .due
-                .values()
-                .any(|due| matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue));
+        for queue in (0..3).filter(|queue| self.model.is_open(*queue)).collect::<Vec<_>>() {
+            if self.model.visible(queue).any(|(seq, _)| self.model.waits_for_durability(seq)) {
+                self.model.mark("the next of a group waits until its head's end is durable");
+            }
+            let Some((seq, _)) = self.model.eligible(queue).next() else { continue };
+            let waiting = self.due.values().filter_map(|due| match due.answer {
+                Answer::Leased { queue: at, consumer, .. } if at == queue => Some(consumer),
+                _ => None,
+            });
+            let waiting: Vec<Option<u8>> = waiting.collect();
+            let waits = waiting.iter().any(|consumer| self.model.allowance(queue, *consumer) > 0);
             assert!(!waits, "{seq} is not handed to a worker that waits for it");
+            if !waiting.is_empty() {
+                self.model.mark("a consumer has all it may have");
+            }
             let idle = self.model.queues[queue].target.is_some() && self.model.may_call(0, self.now, -2);
             assert!(!idle, "{seq} is not pushed though the target has room");
         }
@@ -403,7 +438,10 @@ impl World {
                     judge_enqueue(fate, answer);
                 }
             }
-            (Answer::Leased { queue, max, until }, Reply::Leased(Ok(leased))) => {
+            (Answer::Blocked { queue, until }, Reply::Enqueued(Ok(answers))) => {
+                self.judge_released(request, queue, until, &answers);
+            }
+            (Answer::Leased { queue, max, until, .. }, Reply::Leased(Ok(leased))) => {
                 self.judge_leased(request, queue, max, until, &leased);
             }
             (Answer::Settled(expected), Reply::Settled(answers)) => assert_eq!(answers, [expected]),
@@ -425,7 +463,10 @@ impl World {
                 }
             }
             (Answer::Paused, Reply::Paused(Ok(()))) => {}
-            (Answer::Replayed(expected), Reply::Replayed(Ok(count))) => assert_eq!(count, expected),
+            (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
+                assert_eq!(plan.selected, expected);
+            }
+            (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_)))) => {}
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
                 assert_eq!(answer.is_ok(), expected);
             }
@@ -439,18 +480,51 @@ impl World {
             assert!(self.now.mono >= until, "a worker that waits is sent away too early");
             return;
         }
-        let earlier = self.due.iter().find(|(other, due)| {
-            **other < request && matches!(due.answer, Answer::Leased { queue: at, .. } if at == queue)
+        let earlier = self.due.iter().find(|(other, due)| match due.answer {
+            Answer::Leased { queue: at, consumer, .. } => {
+                **other < request && at == queue && self.model.allowance(queue, consumer) > 0
+            }
+            _ => false,
         });
         assert!(earlier.is_none(), "{request:?} is served before {earlier:?}");
         for one in leased {
             assert!(self.handed.remove(&one.receipt), "{one:?} was not handed out");
             let message = &self.model.messages[&one.receipt.seq.0];
             assert_eq!(message.queue, queue);
-            assert_eq!(
-                (message.attempts, message.deliveries),
-                (one.message.attempts, one.message.deliveries)
-            );
+            judge_copy(message, &one.message);
+        }
+    }
+
+    /// The first enqueue that waited for room has been accepted.
+    fn unblocked(&mut self, seq: u64, number: QueueNumber) {
+        let queue = number.0 as usize;
+        assert_eq!(self.model.judge_blocked(queue), Some(Verdict::Accept), "{seq} is accepted");
+        let blocked = self.model.queues[queue].blocked.pop_front().unwrap();
+        self.model.accept(seq, queue, &blocked.new, self.now);
+        self.model.mark("an enqueue that waited for room is accepted");
+        let position = Position::AtMost(self.model.unfinished(queue).0);
+        let fates = vec![Fate::Accepted { seq, position }];
+        let due = self.due.get_mut(&RequestId(blocked.request)).expect("it waits");
+        (due.answer, due.gates) = (Answer::Enqueued(fates), vec![(seq, 1)]);
+    }
+
+    /// An enqueue that waited for room was answered without being accepted.
+    fn judge_released(&mut self, request: RequestId, queue: usize, until: Mono, answers: &[Enqueued]) {
+        let verdict = self.model.judge_blocked(queue);
+        let line = &mut self.model.queues[queue].blocked;
+        let place = line.iter().position(|one| one.request == request.0).unwrap();
+        line.remove(place);
+        match (&answers[0], verdict) {
+            (Err(EnqueueError::QueueFull { .. }), _) => {
+                assert!(self.now.mono >= until, "one that waits for room is sent away too early");
+                self.model.mark("an enqueue waits for room in vain");
+            }
+            (Err(EnqueueError::StorageFull), _) => assert_ne!(self.storage, StorageState::Roomy),
+            (Err(EnqueueError::IdempotencyMismatch), Some(Verdict::Mismatch)) => assert_eq!(place, 0),
+            (Ok(accepted), Some(Verdict::Duplicate(seq))) => {
+                assert_eq!((place, accepted.seq.0, accepted.duplicate), (0, seq, true));
+            }
+            (answer, verdict) => panic!("{verdict:?} expected, {answer:?}"),
         }
     }
 
@@ -509,6 +583,7 @@ impl World {
             }
         }
         self.durable = count;
+        self.tell(|| format!("durable up to {count}"));
         self.handle(Input::Durable(OpNumber((count - self.before) as u64)));
         self.end_step();
     }
@@ -522,24 +597,45 @@ impl World {
         while self.pending() > 0 {
             self.sync(usize::MAX);
         }
-        let unanswered: Vec<_> =
-            self.due.iter().filter(|(_, due)| !matches!(due.answer, Answer::Leased { .. })).collect();
+        let unanswered: Vec<_> = self
+            .due
+            .iter()
+            .filter(|(_, due)| !matches!(due.answer, Answer::Leased { .. } | Answer::Blocked { .. }))
+            .collect();
         assert!(unanswered.is_empty(), "all is durable, and not answered: {unanswered:?}");
     }
 
-    /// The engine dies; of what was not durable, the first `more` records survive.
-    pub(crate) fn crash(&mut self, more: usize) {
+    /// The engine dies; of what was not durable, the first `more` records survive. The configuration may have been
+    /// edited before the next start.
+    pub(crate) fn crash(&mut self, more: usize, edited: Option<[Shape; 3]>) {
         let kept = self.durable + more.min(self.pending());
-        self.log.truncate(kept);
-        let mut records: BTreeMap<u64, usize> = BTreeMap::new();
-        for seq in self.log.iter().filter_map(subject) {
-            *records.entry(seq).or_default() += 1;
+        let leased = self.model.messages.iter().filter(|(_, message)| message.phase == Phase::Leased);
+        if leased.map(|(&seq, _)| seq).any(|seq| self.model.has_followers(seq)) {
+            self.model.mark("the server dies while a group's head is leased");
         }
-        self.model.restart(&records, self.now);
-        self.pauses.retain(|&(at, ..)| at < kept);
-        for (queue, model) in self.model.queues.iter_mut().enumerate() {
-            let last = self.pauses.iter().rev().find(|&&(_, at, _)| at == queue);
-            model.paused = last.is_some_and(|&(.., paused)| paused);
+        if self.model.queues.iter().any(|queue| !queue.blocked.is_empty()) {
+            self.model.mark("the server dies while enqueues wait for room");
+        }
+        self.log.truncate(kept);
+        self.written.clear();
+        for seq in self.log.iter().filter_map(subject) {
+            *self.written.entry(seq).or_default() += 1;
+        }
+        if let Some(shapes) = edited {
+            self.shapes = shapes;
+            let declared = shape::declared(&shapes).queues;
+            for (model, (_, settings)) in self.model.queues.iter_mut().zip(declared) {
+                model.settings = settings;
+            }
+            self.model.mark("the configuration is edited between two starts");
+        }
+        self.model.restart(&self.written, self.now);
+        for (name, model) in names().iter().zip(&mut self.model.queues) {
+            let last = self.log.iter().rev().find_map(|record| match record {
+                Record::Queue(queue) if queue.name == *name => Some(queue.paused),
+                _ => None,
+            });
+            model.paused = last.unwrap_or(false);
         }
         self.pond = Pond::new(self.asked);
         self.pond.keep_in_full((self.asked % 3) as usize);
@@ -556,10 +652,35 @@ impl World {
     }
 }
 
-fn judge_enqueue(fate: &Fate, answer: &Result<millpond_core::command::Accepted, EnqueueError>) {
+type Enqueued = Result<millpond_core::command::Accepted, EnqueueError>;
+
+fn candidate((seq, message): (u64, &Message)) -> Candidate {
+    let Message { place, labels, attempts, due_since, .. } = *message;
+    Candidate { seq, place, class: labels.class, tenant: labels.tenant, retry: attempts > 0, due_since }
+}
+
+/// What is told or written of a message is what the model knows of it.
+fn judge_copy(expected: &Message, message: &millpond_core::message::Message) {
+    assert_eq!(
+        (message.phase, message.place, message.attempts, message.deliveries, message.criticality),
+        (expected.phase, expected.place, expected.attempts, expected.deliveries, expected.labels.class),
+        "{message:?}"
+    );
+    assert_eq!(message.tenant, expected.labels.tenant.map(label), "tenant of {message:?}");
+    assert_eq!(message.group, expected.labels.group.map(label), "group of {message:?}");
+}
+
+fn judge_enqueue(fate: &Fate, answer: &Enqueued) {
     match (fate, answer) {
         (Fate::Accepted { seq, position }, Ok(accepted)) => {
-            assert_eq!((accepted.seq.0, accepted.position, accepted.duplicate), (*seq, *position, false));
+            assert_eq!((accepted.seq.0, accepted.duplicate), (*seq, false));
+            match *position {
+                Position::Exactly(ahead) => assert_eq!(accepted.position, Some(ahead)),
+                Position::AtMost(most) => {
+                    assert!(accepted.position.is_none_or(|ahead| ahead <= most), "{accepted:?}");
+                }
+                Position::Unknown => assert_eq!(accepted.position, None),
+            }
         }
         (Fate::Duplicate { seq, phase }, Ok(accepted)) => {
             assert_eq!((accepted.seq.0, accepted.phase, accepted.duplicate), (*seq, *phase, true));

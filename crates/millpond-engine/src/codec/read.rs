@@ -112,6 +112,7 @@ fn queue(input: &mut &[u8]) -> Decoded<QueueRecord> {
         paused: flag(input)?,
         deleted: flag(input)?,
         since: input.try_get_u64_le()?,
+        replays: serde_json::from_str(&text(input)?).map_err(|_| DecodeError::Damaged("queue's replays"))?,
     })
 }
 

@@ -82,6 +82,8 @@ fn queue(record: &QueueRecord, out: &mut Vec<u8>) {
     out.push(u8::from(record.paused));
     out.push(u8::from(record.deleted));
     long(out, record.since);
+    let replays = serde_json::to_string(&record.replays).expect("replays have no map keys that JSON lacks");
+    text(out, &replays);
 }
 
 fn message(message: &Message, out: &mut Vec<u8>) {

@@ -12,4 +12,5 @@ mod input;
 mod life;
 mod problems;
 mod push;
+mod replays;
 mod stop;

@@ -4,9 +4,10 @@
 
 use crate::session::{Session, queue};
 use bytes::Bytes;
-use millpond_core::command::{Command, Declared, NewMessage, ReplayWhich, Reply, SettleOutcome};
+use millpond_core::command::{Command, Declared, NewMessage, Reply, SettleOutcome};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Failure, Phase};
+use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use millpond_core::time::Mono;
 use millpond_engine::content::Stored;
@@ -112,7 +113,8 @@ fn step(session: &mut Session, world: &mut World, number: u64) -> Result<(), Hos
             if number > 25 {
                 // What was dead may come back; from here on the end is open again.
                 world.ended.retain(|_, phase| *phase != Phase::Dead);
-                session.ask(Command::Replay { queue: queue(), which: ReplayWhich::All })?;
+                let wish = ReplayWish::plain(ReplayWhich::All);
+                session.ask(Command::Replay { queue: queue(), wish, dry_run: false })?;
             }
         }
     }

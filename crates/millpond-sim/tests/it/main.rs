@@ -3,5 +3,6 @@
 
 mod crash;
 mod full_disk;
+mod replay;
 mod session;
 mod unreadable;

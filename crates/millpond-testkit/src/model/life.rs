@@ -4,7 +4,7 @@
 //! pond hands a message and how long it backs off are told, and judged.
 #![expect(clippy::missing_panics_doc, reason = "it judges by panicking")]
 
-use super::{Ending, Hold, Message, Model};
+use super::{Ending, Hold, Message, Model, New, Taker, Turns};
 use millpond_core::identity::Receipt;
 use millpond_core::message::Phase;
 use millpond_core::settings::{LEASE_TOTAL_MAX, OnExpiry};
@@ -31,51 +31,42 @@ impl Model {
     }
 
     /// A message was accepted under the number `seq`.
-    pub fn accept(&mut self, seq: u64, new: Message, delay: Duration, now: Now) {
-        assert!(!self.messages.contains_key(&seq), "number {seq} is in use");
-        self.history.insert(seq, Vec::new());
-        self.durable.insert(seq, 0);
-        self.messages.insert(seq, new);
-        if !delay.is_zero() {
-            self.enter(seq, Phase::Delayed, Some(delay), now);
-        }
-        self.record(seq);
-    }
-
-    /// A message as it is when it is accepted.
-    pub fn message(
-        queue: usize,
-        seq: u64,
-        bytes: u64,
-        (delay, ttl): (Duration, Duration),
-        key: Option<(u128, u128)>,
-        now: Now,
-    ) -> Message {
-        Message {
+    pub fn accept(&mut self, seq: u64, queue: usize, new: &New, now: Now) {
+        assert!(!self.history.contains_key(&seq), "number {seq} is in use");
+        let ttl = new.ttl.unwrap_or(self.queues[queue].settings.retention);
+        let message = Message {
             queue,
+            labels: new.labels,
             phase: Phase::Ready,
             place: seq,
-            bytes,
+            bytes: new.bytes,
             attempts: 0,
             deliveries: 0,
             delivery: 0,
             hold: None,
-            due_since: now.mono.plus(delay),
+            due_since: now.mono.plus(new.delay),
             lost: None,
             given_up: Vec::new(),
             open_backoff: None,
-            key,
+            key: new.key,
             accepted: now.wall,
-            first_due: now.wall.plus(delay),
+            first_due: now.wall.plus(new.delay),
             phase_ends: None,
             expires: (now.mono.plus(ttl), now.wall.plus(ttl)),
             expired: false,
             decided_with: 1,
+        };
+        self.history.insert(seq, Vec::new());
+        self.durable.insert(seq, 0);
+        self.messages.insert(seq, message);
+        if !new.delay.is_zero() {
+            self.enter(seq, Phase::Delayed, Some(new.delay), now);
         }
+        self.record(seq);
     }
 
     /// A message was handed out.
-    pub fn hand_out(&mut self, receipt: Receipt, until: Wall, pushed: bool, now: Now) {
+    pub fn hand_out(&mut self, receipt: Receipt, until: Wall, taker: Taker, now: Now) {
         let seq = receipt.seq.0;
         let lease = until.since(now.wall);
         let message = self.messages.get_mut(&seq).expect("only what exists is handed out");
@@ -90,7 +81,7 @@ impl Model {
         message.delivery += 1;
         message.lost = None;
         let started = (now.wall, now.mono);
-        message.hold = Some(Hold { receipt, pushed, settled: None, restored: false, started, until });
+        message.hold = Some(Hold { receipt, taker, settled: None, restored: false, started, until });
         self.enter(seq, Phase::Leased, Some(lease), now);
         self.record(seq);
     }
@@ -155,16 +146,28 @@ impl Model {
         let (attempts, deliveries) = (message.attempts, message.deliveries);
         match ending {
             Ending::Done => {
-                self.queues[message.queue].measured = true;
+                let queue = &mut self.queues[message.queue];
+                (queue.measured, queue.deaths) = (true, 0);
                 self.finish(seq, Phase::Succeeded, now);
             }
-            Ending::Rejected => self.finish(seq, Phase::Dead, now),
+            Ending::Rejected => self.give_up(seq, now),
             _ if ending.counts_as_attempt() && attempts >= settings.retry.max_attempts => {
-                self.finish(seq, Phase::Dead, now);
+                self.give_up(seq, now);
             }
-            _ if deliveries >= settings.retry.deliveries_max() => self.finish(seq, Phase::Dead, now),
+            _ if deliveries >= settings.retry.deliveries_max() => self.give_up(seq, now),
             _ if message.expired => self.expire(seq, now),
             _ => self.give_back(seq, ending, delay, now),
+        }
+    }
+
+    /// A message has failed for good; so many in a row pause the queue.
+    fn give_up(&mut self, seq: u64, now: Now) {
+        self.finish(seq, Phase::Dead, now);
+        let queue = &mut self.queues[self.messages[&seq].queue];
+        queue.deaths += 1;
+        if queue.settings.dead_burst > 0 && queue.deaths >= queue.settings.dead_burst {
+            (queue.paused, queue.deaths) = (true, 0);
+            self.mark("a burst of dead letters pauses the queue");
         }
     }
 
@@ -175,8 +178,8 @@ impl Model {
             message.deliveries += 1;
             message.delivery += 1;
             let started = (now.wall, now.mono);
-            let (pushed, until) = (false, now.wall);
-            message.hold = Some(Hold { receipt, pushed, settled: None, restored: true, started, until });
+            let (taker, until) = (Taker::Worker(None), now.wall);
+            message.hold = Some(Hold { receipt, taker, settled: None, restored: true, started, until });
             let before = message.phase;
             self.enter(receipt.seq.0, Phase::Leased, Some(Duration::ZERO), now);
             self.record(receipt.seq.0);
@@ -247,8 +250,19 @@ impl Model {
     }
 
     fn expire(&mut self, seq: u64, now: Now) {
+        if self.is_blocked(seq) {
+            self.mark("a message expires behind its group's head");
+        } else if self.has_followers(seq) {
+            self.mark("a group's head expires");
+        }
         let drop = self.queues[self.messages[&seq].queue].settings.on_expiry == OnExpiry::Drop;
         self.finish(seq, if drop { Phase::Expired } else { Phase::Dead }, now);
+    }
+
+    /// A message was given up for a newer one.
+    pub fn drop_oldest(&mut self, seq: u64, now: Now) {
+        self.finish(seq, Phase::Dropped, now);
+        self.mark("a message is dropped for a newer one");
     }
 
     /// Whether a message can be withdrawn.
@@ -270,6 +284,9 @@ impl Model {
             self.messages.iter().all(|(&other, one)| other < place && one.place < place),
             "behind all others"
         );
+        if self.has_followers(seq) {
+            self.mark("a dead letter goes back into a busy group");
+        }
         let message = self.messages.get_mut(&seq).expect("only what exists is replayed");
         assert_eq!(message.phase, Phase::Dead, "{seq} is replayed though it is not dead");
         let retention = self.queues[message.queue].settings.retention;
@@ -332,7 +349,7 @@ impl Model {
     fn run_out(&mut self, seq: u64, now: Now) {
         let message = &self.messages[&seq];
         let hold = message.hold.expect("leased");
-        if hold.pushed && !hold.restored {
+        if hold.taker == Taker::Target && !hold.restored {
             self.give_up_call(hold.receipt, false, now);
         }
         let ending = if hold.restored { Ending::Interrupted } else { Ending::RanOut };
@@ -355,7 +372,9 @@ impl Model {
         }
         self.history.retain(|_, states| !states.is_empty());
         for queue in &mut self.queues {
-            queue.measured = false;
+            (queue.measured, queue.deaths) = (false, 0);
+            queue.blocked.clear();
+            queue.turns = Turns::default();
         }
         for target in &mut self.targets {
             target.held_until.clear();

@@ -2,17 +2,23 @@
 //!
 //! Owns the arguments and how dead letters look. Must never delete without a word from the user.
 
+mod filter;
+mod replay;
+
 use super::confirm::confirm;
 use super::connection::{Connection, HEADING};
 use super::failure::Failure;
 use super::messages::show::{document, fields, history};
 use super::render::{Column, age, counted, excerpt, line, table, text};
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{Args, Subcommand};
+use filter::Filter;
 use jiff::Timestamp;
 use millpond_api::client::{Client, DeadPage};
 use millpond_api::encoding::Encoding;
-use millpond_api::types::{DeadLetter, MessageStatus, Messages, Replay, ReplayRequest};
+use millpond_api::replay::ReplayFilter;
+use millpond_api::types::{DeadLetter, MessageStatus, Messages};
 use millpond_core::name::Name;
+use replay::{ReplayArguments, ReplaysArguments};
 use serde_json::json;
 use std::io::Write;
 
@@ -48,17 +54,13 @@ enum Action {
     #[command(after_help = "Examples:\n  \
             millpond dead list jobs\n  \
             millpond dead list jobs --reason rejected\n  \
-            millpond dead list jobs --error 'connection refused' --limit 100")]
+            millpond dead list jobs --error 'connection refused' --since 2h")]
     List {
         /// The queue
         #[arg(value_parser = Name::new)]
         queue: Name,
-        /// Only those with this reason
-        #[arg(long, value_parser = ["attempts-exhausted", "deliveries-exhausted", "rejected", "expired"])]
-        reason: Option<String>,
-        /// Only those whose last error contains this text
-        #[arg(long, value_name = "TEXT")]
-        error: Option<String>,
+        #[command(flatten)]
+        filter: Filter,
         /// At most so many
         #[arg(long, default_value_t = 20, value_name = "N")]
         limit: u32,
@@ -82,25 +84,26 @@ enum Action {
     /// Put dead letters back to work
     ///
     /// Attempts start again from zero; the id and the time of the first acceptance stay. Mend the cause first, or they
-    /// die again. --dry-run says how many it would be.
-    #[command(override_usage = "millpond dead replay [OPTIONS] <QUEUE> <ID>...\n       millpond dead replay [OPTIONS] <QUEUE> --all", group = ArgGroup::new("which").required(true), after_help = "Examples:\n  \
+    /// die again. --dry-run says how many it would be. The replay runs in the server, at most as fast as --rate and never
+    /// beyond the bounds of the queue; it survives a restart.
+    /// --watch shows how far it is; `millpond dead replays` finds it again.
+    #[command(
+        override_usage = "millpond dead replay [OPTIONS] <QUEUE> <ID>...\n       millpond dead replay [OPTIONS] <QUEUE> --all\n       millpond dead replay [OPTIONS] <QUEUE> --reason REASON --error TEXT …",
+        after_help = "Examples:\n  \
             millpond dead replay jobs 0197f3a2-5c11-7d2e-9a40-3b1c8e0f7a55\n  \
-            millpond dead replay jobs --all --dry-run\n  \
-            millpond dead replay jobs --all")]
-    Replay {
-        /// The queue
-        #[arg(value_parser = Name::new)]
-        queue: Name,
-        /// These dead letters
-        #[arg(group = "which", value_name = "ID")]
-        ids: Vec<String>,
-        /// All that are dead now
-        #[arg(long, group = "which")]
-        all: bool,
-        /// Only say how many it would be
-        #[arg(long)]
-        dry_run: bool,
-    },
+            millpond dead replay jobs --error 'connection refused' --since 2h --dry-run\n  \
+            millpond dead replay jobs --all --rate 20/s --watch"
+    )]
+    Replay(Box<ReplayArguments>),
+    /// See the replays of a queue, watch one or end it
+    ///
+    /// The one that runs and the latest ten that ended are remembered. What went back to work stays there when a replay is
+    /// cancelled.
+    #[command(after_help = "Examples:\n  \
+            millpond dead replays jobs\n  \
+            millpond dead replays jobs 3 --watch\n  \
+            millpond dead replays jobs 3 --cancel")]
+    Replays(ReplaysArguments),
     /// Delete a dead letter for good
     ///
     /// Its body and its history are gone afterwards.
@@ -122,9 +125,10 @@ impl Dead {
     pub(crate) async fn run(self, out: &mut impl Write) -> Result<(), Failure> {
         let (client, json) = (self.connection.client()?, self.json);
         match self.action {
-            Action::List { queue, reason, error, limit, after } => {
-                let filtered = reason.is_some() || error.is_some();
-                let page = DeadPage { reason, error, after, limit: Some(limit) };
+            Action::List { queue, filter, limit, after } => {
+                let filtered = filter.is_given();
+                let ReplayFilter { reason, error, since, until, tenant } = filter.wire();
+                let page = DeadPage { reason, error, since, until, tenant, after, limit: Some(limit) };
                 let letters = client.dead_letters(queue.as_str(), &page).await?;
                 if json { document(&letters, out) } else { list(&queue, &letters, filtered, out) }
             }
@@ -132,17 +136,8 @@ impl Dead {
                 let letter = client.dead_letter(queue.as_str(), &id).await?;
                 if json { document(&letter, out) } else { show(&client, &queue, &letter, out) }
             }
-            Action::Replay { queue, ids, all, dry_run } => {
-                let ids = (!all).then_some(ids);
-                let wish = ReplayRequest {
-                    ids,
-                    all: all.then_some(true),
-                    dry_run: dry_run.then_some(true),
-                    ..ReplayRequest::default()
-                };
-                let replay = client.replay(queue.as_str(), &wish).await?;
-                if json { document(&replay, out) } else { replayed(&replay, dry_run, out) }
-            }
+            Action::Replay(arguments) => arguments.run(&client, json, out).await,
+            Action::Replays(arguments) => arguments.run(&client, json, out).await,
             Action::Delete { queue, id, yes } => {
                 confirm(&format!("delete the dead letter {id} of {queue} for good?"), yes)?;
                 client.delete_dead_letter(queue.as_str(), &id).await?;
@@ -213,21 +208,10 @@ fn body(letter: &DeadLetter) -> String {
     format!("{}{cut}", text(&shown))
 }
 
-fn replayed(replay: &Replay, dry_run: bool, out: &mut impl Write) -> Result<(), Failure> {
-    let letters = counted(replay.replayed, "dead letter");
-    let queue = line(&replay.queue);
-    if dry_run {
-        writeln!(out, "{letters} of {queue} would go back to work; nothing was changed")?;
-    } else {
-        writeln!(out, "{letters} of {queue} went back to work; watch them: millpond queues show {queue}")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{list, replayed, why};
-    use millpond_api::types::{Messages, Replay};
+    use super::{list, why};
+    use millpond_api::types::Messages;
     use millpond_core::name::Name;
     use serde_json::json;
 
@@ -255,17 +239,5 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("millpond dead replay jobs --all"), "{text}");
-    }
-
-    #[test]
-    fn a_dry_run_says_that_nothing_was_changed() {
-        let mut out = Vec::new();
-        let replay = Replay { queue: "jobs".to_owned(), status: "dry-run".to_owned(), replayed: 1 };
-        replayed(&replay, true, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert!(
-            text.contains("1 dead letter of jobs would") && text.contains("nothing was changed"),
-            "{text}"
-        );
     }
 }

@@ -29,6 +29,7 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "dead list",
         "dead show",
         "dead replay",
+        "dead replays",
         "dead delete",
         "completions",
     ] {

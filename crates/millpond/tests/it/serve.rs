@@ -120,8 +120,18 @@ fn a_dead_letter_is_found_understood_and_put_back_to_work() {
 
     let dry = server.run(&["dead", "replay", "jobs", "--all", "--dry-run", "--json"]).expect(0).json();
     assert_eq!((dry["replayed"].as_u64(), dry["status"].as_str()), (Some(1), Some("dry-run")));
-    server.run(&["dead", "replay", "jobs", &message.id]).expect(0);
+    let none =
+        server.run(&["dead", "replay", "jobs", "--error", "invoice", "--until", "1h", "--watch"]).expect(0);
+    assert!(none.stdout.contains("0 dead letters of jobs went back"), "{}", none.stdout);
+    let done = server
+        .run(&["dead", "replay", "jobs", "--error", "INVOICE", "--since", "1h", "--rate", "5/s", "--watch"]);
+    assert!(done.expect(0).stdout.contains("1 dead letter of jobs went back"));
     assert_eq!(lease(&server, "jobs").id, message.id);
+    let list = server.run(&["dead", "replays", "jobs"]).expect(0).stdout;
+    assert!(list.contains("done") && list.contains("5/s"), "{list}");
+    let cancelled = server.run(&["dead", "replays", "jobs", "2", "--cancel", "--json"]).expect(0).json();
+    assert_eq!(cancelled["status"], "done", "what has ended stays as it is");
+    server.run(&["dead", "replays", "jobs", "7"]).expect(3);
 }
 
 #[test]

@@ -2,39 +2,33 @@
 //!
 //! Owns the prediction for each command. Must never look at an answer: the world compares.
 
-use super::{Answer, Due, Fate, World, names};
+use super::shape::{label, names};
+use super::{Answer, Due, Fate, Position, World};
 use bytes::Bytes;
 use millpond_core::command::{
-    CallOutcome, Command, Effect, Input, LeaseRequest, NewMessage, ReplayWhich, RequestId, SettleError,
-    SettleOutcome, Settlement, StorageState,
+    CallOutcome, Command, Effect, Input, LeaseRequest, NewMessage, RequestId, SettleError, SettleOutcome,
+    Settlement, StorageState,
 };
 use millpond_core::identity::{Receipt, Seq};
-use millpond_core::message::{Content, IdempotencyKey, Phase};
+use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
-use millpond_testkit::model::{Ending, Model, Verdict, ending_of};
+use millpond_core::replay::{ReplayWhich, ReplayWish};
+use millpond_core::settings::{Order, Overflow};
+use millpond_testkit::model::{Blocked, Ending, Labels, New, Verdict, ending_of};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message to enqueue.
-#[derive(Debug, Clone)]
-pub(crate) struct New {
-    pub(crate) bytes: usize,
-    pub(crate) delay: Duration,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) key: Option<(u128, u128)>,
-}
-
-impl New {
-    fn message(&self) -> NewMessage {
-        let content = Content { body: Bytes::from(vec![b'x'; self.bytes]), ..Content::default() };
-        let key = self.key.map(|(key, payload)| IdempotencyKey { key, payload });
-        NewMessage {
-            content: Arc::new(content),
-            delay: self.delay,
-            ttl: self.ttl,
-            key,
-            ..NewMessage::default()
-        }
+fn message(new: &New) -> NewMessage {
+    let body = Bytes::from(vec![b'x'; usize::try_from(new.bytes).unwrap()]);
+    let key = new.key.map(|(key, payload)| IdempotencyKey { key, payload });
+    NewMessage {
+        content: Arc::new(Content { body, ..Content::default() }),
+        delay: new.delay,
+        ttl: new.ttl,
+        key,
+        criticality: new.labels.class,
+        tenant: new.labels.tenant.map(label),
+        group: new.labels.group.map(label),
     }
 }
 
@@ -58,82 +52,125 @@ impl World {
 
     pub(crate) fn enqueue(&mut self, queue: usize, news: &[New]) {
         self.begin_step();
-        let messages = news.iter().map(New::message).collect();
-        let next = self.model.history.keys().max().copied().unwrap_or(0);
+        let messages = news.iter().map(message).collect();
         let request = self.ask(Command::Enqueue { queue: names()[queue].clone(), messages });
-        // The numbers that the pond has chosen are read off its records: nothing else is written by an enqueue.
+        // The numbers that the pond has chosen are read off its records.
         let effects: Vec<Effect> = self.pond.effects().collect();
-        let mut chosen = effects.iter().filter_map(|effect| match effect {
-            Effect::Append { record: Record::Message { message, .. }, .. } => Some(message.seq.0),
-            _ => None,
-        });
-        let (mut fates, mut gates) = (Vec::new(), Vec::new());
+        let mut chosen = Vec::new();
+        for effect in &effects {
+            if let Effect::Append { record: Record::Message { message, .. }, .. } = effect
+                && !self.model.history.contains_key(&message.seq.0)
+            {
+                chosen.push(message.seq.0);
+            }
+        }
+        let mut chosen = chosen.into_iter();
+        let mut fates = Vec::new();
         for new in news {
-            let verdict = self.model.judge(queue, new.bytes as u64, new.key);
-            let full = self.storage != StorageState::Roomy
-                && !matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
-            let fate = match verdict {
-                _ if full => Fate::StorageFull,
+            let verdict = self.model.judge(queue, new);
+            let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
+            self.mark_refusal(queue, new, &verdict);
+            if verdict == Verdict::Block && self.storage == StorageState::Roomy {
+                let until = self.now.mono.plus(self.model.queues[queue].settings.block_for);
+                self.model.queues[queue].blocked.push_back(Blocked { request: request.0, new: *new, until });
+                self.model.mark("an enqueue waits for room");
+                self.due.insert(
+                    request,
+                    Due { answer: Answer::Blocked { queue, until }, gates: Vec::new(), gate: 0 },
+                );
+                return self.take(effects);
+            }
+            fates.push(match verdict {
+                _ if !known && self.storage != StorageState::Roomy => Fate::StorageFull,
                 Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
                 Verdict::Mismatch => Fate::Mismatch,
                 Verdict::Full => Fate::Full,
                 Verdict::TooLate => Fate::TooLate,
-                Verdict::Accept | Verdict::AcceptOrTooLate => match chosen.next() {
-                    Some(seq) => self.accept(seq, queue, new),
-                    None => Fate::TooLate,
-                },
-            };
-            let exact = verdict != Verdict::AcceptOrTooLate;
-            assert!(
-                !exact || verdict != Verdict::Accept || full || !matches!(fate, Fate::TooLate),
-                "{new:?} is refused"
-            );
-            if let Fate::Accepted { seq, .. } | Fate::Duplicate { seq, .. } = fate {
-                gates.push(seq);
-            }
-            fates.push(fate);
+                Verdict::AcceptOrTooLate => {
+                    chosen.next().map_or(Fate::TooLate, |seq| self.accept(seq, queue, new))
+                }
+                Verdict::Accept => {
+                    let seq = chosen.next().unwrap_or_else(|| panic!("{new:?} is refused"));
+                    self.accept(seq, queue, new)
+                }
+                Verdict::AcceptFor(victims) => {
+                    let seq = chosen.next().unwrap_or_else(|| panic!("{new:?} is refused"));
+                    for victim in victims {
+                        self.model.drop_oldest(victim, self.now);
+                    }
+                    self.accept(seq, queue, new)
+                }
+                Verdict::Block => unreachable!("dealt with above"),
+            });
         }
         assert_eq!(chosen.next(), None, "more is stored than was accepted");
-        assert!(self.model.history.keys().all(|seq| *seq <= next || gates.contains(seq)));
-        for effect in effects {
-            let Effect::Append { op, record, .. } = effect else {
-                let Effect::Reply { request, reply } = effect else { panic!("{effect:?}") };
-                let gates = gates.iter().map(|&seq| (seq, self.model.messages[&seq].decided_with)).collect();
-                let answer = Answer::Enqueued(std::mem::take(&mut fates));
-                self.due.insert(request, Due { answer, gates, gate: 0 });
-                self.replied(request, reply);
-                return self.end_step();
-            };
-            self.appended(op, record);
+        let gates = fates.iter().filter_map(|fate| match fate {
+            Fate::Accepted { seq, .. } | Fate::Duplicate { seq, .. } => {
+                Some((*seq, self.model.messages[seq].decided_with))
+            }
+            _ => None,
+        });
+        let gates = gates.collect();
+        self.due.insert(request, Due { answer: Answer::Enqueued(fates), gates, gate: 0 });
+        self.take(effects);
+    }
+
+    fn mark_refusal(&mut self, queue: usize, new: &New, verdict: &Verdict) {
+        if *verdict != Verdict::Full {
+            return;
         }
-        self.expect(request, Answer::Enqueued(fates), &gates);
+        let labels = Labels { class: Criticality::CriticalPlus, ..new.labels };
+        if self.model.judge(queue, &New { labels, ..*new }) == Verdict::Accept {
+            self.model.mark("a class is refused what a higher one would get");
+        }
+        if self.model.queues[queue].settings.overflow == Overflow::DropOldest {
+            self.model.mark("a message is refused, and dropping others would not help");
+        }
     }
 
     fn accept(&mut self, seq: u64, queue: usize, new: &New) -> Fate {
         let ahead = self.model.of(queue, Phase::Ready).count() as u64;
-        let ttl = new.ttl.unwrap_or(self.model.queues[queue].settings.retention);
-        let message = Model::message(queue, seq, new.bytes as u64, (new.delay, ttl), new.key, self.now);
-        self.model.accept(seq, message, new.delay, self.now);
-        Fate::Accepted { seq, position: new.delay.is_zero().then_some(ahead) }
+        let position = match self.model.queues[queue].settings.order {
+            _ if !new.delay.is_zero() => Position::Unknown,
+            Order::Lifo => Position::Unknown,
+            _ if self.model.is_uniform(queue) && new.labels == Labels::default() => Position::Exactly(ahead),
+            Order::Fifo | Order::Adaptive => Position::AtMost(self.model.unfinished(queue).0),
+        };
+        self.model.accept(seq, queue, new, self.now);
+        Fate::Accepted { seq, position }
     }
 
-    pub(crate) fn lease(&mut self, queue: usize, max: usize, lease: Option<Duration>, wait: Duration) {
+    pub(crate) fn lease(
+        &mut self,
+        (queue, max): (usize, usize),
+        lease: Option<Duration>,
+        wait: Duration,
+        consumer: Option<u8>,
+    ) {
         self.begin_step();
-        let wish = LeaseRequest { queue: names()[queue].clone(), max, lease, wait, consumer: None };
+        let name = names()[queue].clone();
+        let wish = LeaseRequest { queue: name, max, lease, wait, consumer: consumer.map(label) };
         let request = self.ask(Command::Lease(wish));
         let until = self.now.mono.plus(wait);
-        self.expect(request, Answer::Leased { queue, max, until }, &[]);
+        self.expect(request, Answer::Leased { queue, max, until, consumer }, &[]);
     }
 
     pub(crate) fn abandon(&mut self, pick: usize) {
         let waiting: Vec<RequestId> = self
             .due
             .iter()
-            .filter_map(|(request, due)| matches!(due.answer, Answer::Leased { .. }).then_some(*request))
+            .filter(|(_, due)| matches!(due.answer, Answer::Leased { .. } | Answer::Blocked { .. }))
+            .map(|(request, _)| *request)
             .collect();
         let Some(&request) = waiting.get(pick % waiting.len().max(1)) else { return };
         self.begin_step();
-        self.due.remove(&request);
+        let due = self.due.remove(&request).unwrap();
+        for queue in &mut self.model.queues {
+            queue.blocked.retain(|blocked| blocked.request != request.0);
+        }
+        if matches!(due.answer, Answer::Blocked { .. }) {
+            self.model.mark("an enqueue leaves the line for room");
+        }
         self.handle(Input::Abandon(request));
         self.end_step();
     }
@@ -183,33 +220,57 @@ impl World {
 
     pub(crate) fn pause(&mut self, queue: usize, paused: bool) {
         self.begin_step();
-        if self.model.queues[queue].paused != paused {
-            self.model.queues[queue].paused = paused;
-            self.pauses.push((self.log.len(), queue, paused));
+        let model = &mut self.model.queues[queue];
+        if model.paused != paused {
+            (model.paused, model.deaths) = (paused, 0);
         }
-        let gate = self.pauses.iter().rev().find(|&&(_, at, _)| at == queue).map_or(0, |&(at, ..)| at + 1);
         let request = self.ask(Command::Pause { queue: names()[queue].clone(), paused });
+        let effects: Vec<Effect> = self.pond.effects().collect();
+        let gate = self.paused_with(queue, &effects);
         self.due.insert(request, Due { answer: Answer::Paused, gates: Vec::new(), gate });
-        self.end_step();
+        self.take(effects);
+    }
+
+    /// How many records there are, with those to come, up to the one that paused the queue or let it go on.
+    fn paused_with(&self, queue: usize, effects: &[Effect]) -> usize {
+        let appended = effects.iter().filter_map(|effect| match effect {
+            Effect::Append { record, .. } => Some(record),
+            _ => None,
+        });
+        let (mut paused, mut gate) = (false, 0);
+        for (at, record) in self.log.iter().chain(appended).enumerate() {
+            if let Record::Queue(it) = record
+                && it.name == names()[queue]
+                && it.paused != paused
+            {
+                (paused, gate) = (it.paused, at + 1);
+            }
+        }
+        gate
     }
 
     pub(crate) fn replay_all(&mut self, queue: usize) {
         self.begin_step();
         let count = self.model.of(queue, Phase::Dead).count() as u64;
-        let which = ReplayWhich::All;
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        self.expect(request, Answer::Replayed(count), &[]);
+        let expected = (!self.is_replaying(queue)).then_some(count);
+        let request = self.ask_for_replay(queue, ReplayWhich::All);
+        self.expect(request, Answer::Replayed(expected), &[]);
     }
 
     pub(crate) fn replay_one(&mut self, queue: usize, pick: usize) {
         let dead: Vec<u64> = self.model.of(queue, Phase::Dead).map(|(seq, _)| seq).collect();
         let Some(&seq) = dead.get(pick % dead.len().max(1)) else { return };
         self.begin_step();
-        let which = ReplayWhich::These(vec![Seq(seq)]);
-        let request = self.ask(Command::Replay { queue: names()[queue].clone(), which });
-        let gate = self.log.len() + 1;
-        self.due.insert(request, Due { answer: Answer::Replayed(1), gates: Vec::new(), gate });
+        let expected = (!self.is_replaying(queue)).then_some(1);
+        let request = self.ask_for_replay(queue, ReplayWhich::These(vec![Seq(seq)]));
+        let gate = if expected.is_some() { self.log.len() + 1 } else { 0 };
+        self.due.insert(request, Due { answer: Answer::Replayed(expected), gates: Vec::new(), gate });
         self.end_step();
+    }
+
+    fn ask_for_replay(&mut self, queue: usize, which: ReplayWhich) -> RequestId {
+        let wish = ReplayWish::plain(which);
+        self.ask(Command::Replay { queue: names()[queue].clone(), wish, dry_run: false })
     }
 
     pub(crate) fn delete_dead(&mut self, seq: u64) {

@@ -1,0 +1,120 @@
+//! What the model says of a new message: repeated, refused, made to wait, accepted, or accepted in place of another.
+//!
+//! Owns the bounds. Must never change anything.
+
+use super::{Model, New, Queue};
+use millpond_core::message::{Criticality, Phase};
+use millpond_core::settings::Overflow;
+
+/// What the bounds say of a new message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is accepted.
+    Accept,
+    /// It is accepted once these were dropped, in this order.
+    AcceptFor(Vec<u64>),
+    /// It is a repetition of this message.
+    Duplicate(u64),
+    /// Its key was used for another payload.
+    Mismatch,
+    /// A bound on messages, bytes or keys is reached.
+    Full,
+    /// It waits for room.
+    Block,
+    /// It would start too late.
+    TooLate,
+    /// Both accepting and [`Verdict::TooLate`] are right: the capacity is measured.
+    AcceptOrTooLate,
+}
+
+/// What a class may use of a bound: all, three quarters, or half of it, rounded up.
+fn share(bound: u64, class: Criticality) -> u64 {
+    match class {
+        Criticality::CriticalPlus | Criticality::Critical => bound,
+        Criticality::SheddablePlus => bound - bound / 4,
+        Criticality::Sheddable => bound - bound / 2,
+    }
+}
+
+impl Model {
+    /// What the bounds say of a message that arrives now, in a log with room.
+    pub fn judge(&self, queue: usize, new: &New) -> Verdict {
+        if let Some(verdict) = self.judge_key(queue, new) {
+            return verdict;
+        }
+        let (messages, bytes) = self.unfinished(queue);
+        let waits = !self.queues[queue].blocked.is_empty();
+        if self.fits(queue, new, messages, bytes) && !waits {
+            return self.judge_wait(queue);
+        }
+        match self.queues[queue].settings.overflow {
+            Overflow::Reject => Verdict::Full,
+            Overflow::Block => Verdict::Block,
+            Overflow::DropOldest => self.judge_drops(queue, new, messages, bytes),
+            _ => unreachable!("no other overflow"),
+        }
+    }
+
+    /// What the bounds say of the first of the messages that wait for room.
+    pub fn judge_blocked(&self, queue: usize) -> Option<Verdict> {
+        let new = &self.queues[queue].blocked.front()?.new;
+        let (messages, bytes) = self.unfinished(queue);
+        let fits = self.fits(queue, new, messages, bytes);
+        let otherwise = if fits { Verdict::Accept } else { Verdict::Block };
+        Some(self.judge_key(queue, new).unwrap_or(otherwise))
+    }
+
+    fn judge_key(&self, queue: usize, new: &New) -> Option<Verdict> {
+        let (key, payload) = new.key?;
+        // The latest one counts: a clock set back can bring an earlier one back whose time was over.
+        let known = self.messages.iter().rev().filter(|(_, message)| message.queue == queue);
+        known.filter_map(|(&seq, message)| message.key.map(|known| (seq, known))).find_map(|(seq, known)| {
+            (known.0 == key).then_some(if known.1 == payload {
+                Verdict::Duplicate(seq)
+            } else {
+                Verdict::Mismatch
+            })
+        })
+    }
+
+    /// Whether a message fits beside so many others.
+    fn fits(&self, queue: usize, new: &New, messages: u64, bytes: u64) -> bool {
+        let settings = &self.queues[queue].settings;
+        let class = new.labels.class;
+        settings.max_messages.is_none_or(|max| messages < share(max, class))
+            && bytes + new.bytes <= share(settings.max_bytes, class)
+    }
+
+    /// The oldest of the least critical that are not more critical than the new one make room for it; nobody does if
+    /// that would not be enough.
+    fn judge_drops(&self, queue: usize, new: &New, mut messages: u64, mut bytes: u64) -> Verdict {
+        let eligible = self.eligible(queue).filter(|(_, one)| one.labels.class >= new.labels.class);
+        let mut eligible: Vec<_> = eligible.collect();
+        eligible.sort_by_key(|(_, one)| (std::cmp::Reverse(one.labels.class), one.place));
+        let mut victims = Vec::new();
+        for (seq, one) in eligible {
+            victims.push(seq);
+            (messages, bytes) = (messages - 1, bytes - one.bytes);
+            if self.fits(queue, new, messages, bytes) {
+                return Verdict::AcceptFor(victims);
+            }
+        }
+        Verdict::Full
+    }
+
+    fn judge_wait(&self, queue: usize) -> Verdict {
+        let Queue { settings, paused, measured, .. } = &self.queues[queue];
+        let capacity = settings.concurrency.zip(settings.expected_service_time);
+        match (settings.max_wait, capacity) {
+            (Some(_), Some(_)) if *paused => Verdict::Accept,
+            // Where turns and shares decide, the pond may estimate.
+            (Some(_), _) if *measured || !self.is_uniform(queue) => Verdict::AcceptOrTooLate,
+            (Some(max), Some((workers, each))) => {
+                let ahead = self.of(queue, Phase::Ready).count() + self.of(queue, Phase::Backoff).count();
+                let wait = ahead as f64 * each.as_secs_f64() / f64::from(workers);
+                if wait > max.as_secs_f64() + 1e-9 { Verdict::TooLate } else { Verdict::Accept }
+            }
+            _ => Verdict::Accept,
+        }
+    }
+}
