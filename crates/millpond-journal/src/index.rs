@@ -3,8 +3,8 @@
 //! Owns the count of live bytes per segment and the rule that only the oldest segment is ever deleted, with no
 //! live anchor in it. Pure data: must never do I/O or know what a record means.
 
-use crate::format::Position;
-use std::collections::{BTreeMap, VecDeque};
+use crate::{anchors::Anchors, format::Position};
+use std::collections::VecDeque;
 
 /// Most keys in one [`Reclaim::Copy`]: a group of this many copies delays a waiting group by few milliseconds.
 const COPY_KEYS_MAX: usize = 256;
@@ -38,7 +38,7 @@ pub enum Reclaim {
 /// safety, since [`Writer::retire`](crate::Writer::retire) syncs everything written before it gives a segment up.
 #[derive(Clone, Debug)]
 pub struct Index {
-    anchors: BTreeMap<u64, Position>,
+    anchors: Anchors,
     /// The log's segments from `oldest` on.
     segments: VecDeque<Segment>,
     oldest: u32,
@@ -49,6 +49,8 @@ pub struct Index {
     spare: bool,
     /// Segments before this one have an index, or shall have none.
     unsealed_from: u32,
+    /// Keys before this one have no anchor in the oldest segment.
+    oldest_from: u64,
 }
 
 /// A segment that shall have an index, and the most bytes that the index may have.
@@ -67,14 +69,12 @@ struct Segment {
     index_bytes: u64,
     live_bytes: u64,
     live_anchors: u64,
-    /// Keys anchored here, in log order, some of them superseded since.
-    keys: VecDeque<u64>,
 }
 
 impl Index {
     /// An empty index of a log that begins with segment `oldest` and has segments of `segment_bytes`.
     pub(crate) fn new(oldest: u32, segment_bytes: u32) -> Self {
-        let (anchors, segments) = (BTreeMap::new(), VecDeque::new());
+        let (anchors, segments) = (Anchors::default(), VecDeque::new());
         Self {
             anchors,
             segments,
@@ -84,6 +84,7 @@ impl Index {
             total_bytes: 0,
             spare: false,
             unsealed_from: oldest,
+            oldest_from: 0,
         }
     }
 
@@ -155,17 +156,16 @@ impl Index {
         let segment = self.segment_mut(position.segment);
         segment.live_bytes += bytes;
         segment.live_anchors += 1;
-        segment.keys.push_back(key);
     }
 
     /// Where `key`'s newest anchor lies.
     pub fn get(&self, key: u64) -> Option<Position> {
-        self.anchors.get(&key).copied()
+        self.anchors.get(key)
     }
 
     /// `key` needs no anchor any more: whatever says so was committed. Returns whether it had one.
     pub fn forget(&mut self, key: u64) -> bool {
-        let anchor = self.anchors.remove(&key);
+        let anchor = self.anchors.remove(key);
         if let Some(position) = anchor {
             self.release(position);
         }
@@ -175,7 +175,7 @@ impl Index {
     /// Forgets every key for which `live` is false. For the end of recovery: replay indexes every anchor, of
     /// finished keys, too.
     pub fn retain(&mut self, mut live: impl FnMut(u64) -> bool) {
-        let dead: Vec<u64> = self.anchors.keys().copied().filter(|&key| !live(key)).collect();
+        let dead: Vec<u64> = self.anchors.iter().map(|(key, _)| key).filter(|&key| !live(key)).collect();
         for key in dead {
             self.forget(key);
         }
@@ -188,7 +188,7 @@ impl Index {
 
     /// Whether no key has an anchor.
     pub fn is_empty(&self) -> bool {
-        self.anchors.is_empty()
+        self.len() == 0
     }
 
     /// Bytes of all live anchors, record headers included.
@@ -224,6 +224,7 @@ impl Index {
         if let Some(gone) = self.segments.pop_front_if(|oldest| oldest.live_anchors == 0) {
             self.total_bytes -= gone.bytes + gone.index_bytes;
             self.oldest += 1;
+            self.oldest_from = 0;
             // Not if that were soon to make copies necessary: an index has at most half a segment.
             let half_a_segment = u64::from(self.segment_bytes) / 2;
             let keep_file = !self.spare && self.excess_bytes() + 3 * half_a_segment <= self.allowed_bytes();
@@ -247,28 +248,19 @@ impl Index {
         SPARE_SEGMENTS * u64::from(self.segment_bytes)
     }
 
-    /// The first live keys of the oldest segment, without repetition.
+    /// The first live keys of the oldest segment.
     fn copy_batch(&mut self) -> Vec<u64> {
-        let (anchors, oldest) = (&self.anchors, self.oldest);
-        let live = |key: &u64| anchors.get(key).filter(|position| position.segment == oldest);
-        let keys = &mut self.segments[0].keys;
-        while keys.front().is_some_and(|key| live(key).is_none()) {
-            keys.pop_front();
-        }
         let mut batch = Vec::new();
         let mut bytes = 0;
-        for key in keys.iter() {
-            let Some(position) = live(key) else { continue };
+        for (key, position) in self.anchors.keys_in(self.oldest, self.oldest_from) {
             bytes += position.record_bytes();
             if batch.len() == COPY_KEYS_MAX || (bytes > COPY_BYTES_MAX && !batch.is_empty()) {
                 break;
             }
-            batch.push(*key);
+            batch.push(key);
         }
-        // A key anchored twice in this segment is listed twice.
-        batch.sort_unstable();
-        batch.dedup();
-        assert!(!batch.is_empty(), "a segment with live anchors lists their keys");
+        // No anchor is ever placed in the oldest segment while there are others.
+        self.oldest_from = *batch.first().expect("a segment with live anchors has their keys");
         batch
     }
 
@@ -278,9 +270,6 @@ impl Index {
         let segment = self.segment_mut(position.segment);
         segment.live_bytes -= bytes;
         segment.live_anchors -= 1;
-        if segment.live_anchors == 0 {
-            segment.keys = VecDeque::new();
-        }
     }
 
     fn newest(&self) -> Option<u32> {
