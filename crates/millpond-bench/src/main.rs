@@ -14,6 +14,7 @@ mod life;
 mod load;
 mod process;
 mod report;
+mod restart;
 mod serve;
 
 use anyhow::Result;
@@ -46,6 +47,20 @@ enum What {
         #[arg(long, default_value_t = 1_000_000)]
         waiting: usize,
     },
+    /// Restart with very many messages waiting, after a stop and after a kill: time, memory, disk.
+    Restart {
+        #[command(flatten)]
+        plan: Plan,
+        /// How many messages of 200 B wait.
+        #[arg(long, default_value_t = 1_000_000)]
+        waiting: usize,
+        /// With nothing of the directory in the operating system's cache.
+        #[arg(long)]
+        cold: bool,
+    },
+    /// One process of the restart benchmark.
+    #[command(hide = true)]
+    RestartStep { step: restart::Step, directory: PathBuf, waiting: usize },
     /// A server for the other benchmarks: serves until standard input ends.
     #[command(hide = true)]
     Serve {
@@ -97,6 +112,8 @@ fn main() -> Result<()> {
         What::Http(plan) => (http::run(&plan)?, plan.json),
         What::Life(plan) => (life::run(&plan)?, plan.json),
         What::Depth { plan, waiting } => (depth::run(&plan, waiting)?, plan.json),
+        What::Restart { plan, waiting, cold } => (restart::run(&plan, waiting, cold)?, plan.json),
+        What::RestartStep { step, directory, waiting } => return restart::step(step, &directory, waiting),
         What::Serve { role, data, target } => return serve::run(role, data, target),
     };
     report::print(&tables, json)

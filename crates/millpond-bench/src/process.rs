@@ -22,6 +22,16 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Bytes of memory that are resident now.
+    pub(crate) fn resident_bytes(self) -> Result<u64> {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.0))
+            .with_context(|| format!("process {} has ended", self.0))?;
+        let pages = statm.split_ascii_whitespace().nth(1).context("/proc/<pid>/statm has an unknown form")?;
+        Ok(pages.parse::<u64>()? * rustix::param::page_size() as u64)
+    }
+}
+
 /// CPU time so far in seconds of the whole machine, all cores, whoever used it.
 pub(crate) fn machine_cpu_seconds() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/stat").context("the CPU time of the machine is unknown")?;

@@ -32,12 +32,13 @@ pub enum DecodeError {
     Trailing,
 }
 
-/// Appends `record` to `out`.
-pub fn encode(record: &Record, out: &mut Vec<u8>) {
-    write::record(record, out);
+/// Appends `record` to `out`. Returns the length of its head: everything but the content of a message, which comes
+/// last.
+pub fn encode(record: &Record, out: &mut Vec<u8>) -> usize {
+    write::record(record, out)
 }
 
-/// Reads a record. The content of a message is left out: see [`decode_content`].
+/// Reads a record from its head. The content of a message is not in it: see [`decode_content`].
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     read::record(bytes)
 }
@@ -210,7 +211,7 @@ mod tests {
     fn every_record_comes_back_as_it_was() {
         for record in records() {
             let mut bytes = Vec::new();
-            encode(&record, &mut bytes);
+            assert_eq!(encode(&record, &mut bytes), bytes.len());
             assert_eq!(decode(&bytes), Ok(record));
         }
     }
@@ -238,9 +239,14 @@ mod tests {
         let record =
             Record::Message { message: Box::new(full_message()), content: Some(Arc::new(content.clone())) };
         let mut bytes = Vec::new();
-        encode(&record, &mut bytes);
+        let head = encode(&record, &mut bytes);
         assert_eq!(decode_content(&Bytes::from(bytes.clone())), Ok(Some(content)));
-        let Ok(Record::Message { message, content: None }) = decode(&bytes) else { panic!("not a message") };
+        for length in (0..bytes.len()).filter(|&length| length != head) {
+            assert!(decode(&bytes[..length]).is_err(), "{length} bytes are not the head");
+        }
+        let Ok(Record::Message { message, content: None }) = decode(&bytes[..head]) else {
+            panic!("not a message")
+        };
         assert_eq!(*message, full_message());
     }
 }

@@ -8,7 +8,8 @@ use crate::handle::{Calls, Handle};
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Log, Outside};
 use crate::machine::{Machine, Output};
-use crate::threads::{EngineThread, LogThread, prepare_segments, read_copies};
+use crate::segments::{SegmentJob, SegmentThread, Segments};
+use crate::threads::{EngineThread, LogThread, read_copies};
 use millpond_core::command::Declared;
 use millpond_core::identity::{Keys, Seq};
 use millpond_core::pond::Pond;
@@ -16,6 +17,7 @@ use millpond_core::time::Now;
 use millpond_journal::{
     CommitError, LocalStorage, LocalStorageError, Options, Position, RecoveryReport, Storage,
 };
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -101,7 +103,10 @@ pub struct Restored {
     pub keys: Keys,
     /// What recovery found.
     pub report: RecoveryReport,
-    preparer: millpond_journal::Preparer,
+    /// What can be done with segments beside the log.
+    pub segments: Segments,
+    /// What is to be done with them first.
+    pub segment_jobs: Vec<SegmentJob>,
 }
 
 /// Restores an engine from `storage` and opens a new boot at `now`, with `randomness` for a new directory's
@@ -121,7 +126,7 @@ pub fn restore(
         Arc::clone(storage),
         Options { segment_bytes, was_used },
         randomness.salt,
-        &mut |replayed| match decode(replayed.payload) {
+        &mut |replayed| match decode(replayed.head) {
             Ok(record) => {
                 pond.restore(record);
                 ControlFlow::Continue(())
@@ -142,17 +147,18 @@ pub fn restore(
         return Err(OpenError::Orphan(seq));
     }
     pond.open(declared, now);
+    let segments = Segments::of(&opened);
     let mut index = opened.index;
     index.retain(|key| pond.needs(Seq(key)));
-    let preparer = opened.writer.preparer();
     let mut machine = Machine::new(pond, index, opened.files, u64::from(segment_bytes));
     let mut log = Log::new(opened.writer);
-    write_boot(&mut machine, &mut log, now)?;
-    Ok(Restored { machine, log, keys, report: opened.report, preparer })
+    let segment_jobs = write_boot(&mut machine, &mut log, now)?;
+    Ok(Restored { machine, log, keys, report: opened.report, segments, segment_jobs })
 }
 
-/// Makes the boot durable before anyone is served: two boots of one number could hand out one receipt twice.
-fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<(), OpenError> {
+/// Makes the boot durable before anyone is served: two boots of one number could hand out one receipt twice. Returns
+/// what the log wants done with segments.
+fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<Vec<SegmentJob>, OpenError> {
     machine.opened();
     let outputs: Vec<Output> = machine.outputs().collect();
     let (entries, later): (Vec<Output>, Vec<Output>) =
@@ -166,30 +172,31 @@ fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<(), Open
         .collect();
     let mut commits = Commits::default();
     log.write(entries, &mut commits).map_err(OpenError::Boot)?;
-    for commit in commits.0 {
+    log.look_ahead(&mut commits);
+    for commit in commits.commits {
         machine.committed(commit, now);
     }
     machine.want_again(later);
-    Ok(())
+    Ok(commits.jobs)
 }
 
 #[derive(Default)]
-struct Commits(Vec<Commit>);
+struct Commits {
+    commits: Vec<Commit>,
+    jobs: Vec<SegmentJob>,
+}
 
 impl Outside for Commits {
     fn report(&mut self, commit: Commit) {
-        self.0.push(commit);
+        self.commits.push(commit);
     }
 
     fn wait_for_room(&mut self) -> bool {
         false
     }
-}
 
-impl Restored {
-    /// Makes segments ahead for this log.
-    pub fn preparer(&self) -> millpond_journal::Preparer {
-        self.preparer.clone()
+    fn segment_job(&mut self, job: SegmentJob) {
+        self.jobs.push(job);
     }
 }
 
@@ -223,7 +230,7 @@ fn secret(storage: &dyn Storage, randomness: &Randomness, is_used: bool) -> Resu
     if is_used {
         return Err(OpenError::Secret);
     }
-    storage.write_small(SECRET_FILE, &randomness.secret)?;
+    storage.write_whole(SECRET_FILE, &randomness.secret)?;
     Ok(randomness.secret)
 }
 
@@ -242,26 +249,35 @@ impl Engine {
     }
 
     fn start(restored: Restored, clock: Clock) -> std::io::Result<(Self, Handle, Calls)> {
-        let Restored { machine, log, keys, report, preparer } = restored;
+        let Restored { machine, log, keys, report, segments, segment_jobs } = restored;
         let inbox = Inbox::new();
         let content_bytes_max = log.content_bytes_max();
         let stop = Arc::new(AtomicBool::new(false));
         let (to_log, log_entries) = mpsc::channel();
-        let (to_preparer, wanted) = mpsc::channel();
-        let (to_reader, jobs) = mpsc::channel();
+        let (to_segments, jobs) = mpsc::channel();
+        let (to_reader, read_jobs) = mpsc::channel();
         let (to_calls, calls) = async_mpsc::unbounded_channel();
         let (to_failed, failed) = oneshot::channel();
-        let back = to_log.clone();
-        let preparing = Arc::clone(&stop);
-        let segments =
-            spawn("millpond-segments", move || prepare_segments(&preparer, &wanted, &back, &preparing))?;
+        let segment_thread = SegmentThread {
+            segments,
+            jobs,
+            log: to_log.clone(),
+            inbox: inbox.clone(),
+            stop: Arc::clone(&stop),
+            unsealed: VecDeque::new(),
+        };
+        for job in segment_jobs {
+            // The other end is held above.
+            let _ = to_segments.send(job);
+        }
+        let segments = spawn("millpond-segments", move || segment_thread.run())?;
         let reader_inbox = inbox.clone();
-        let reader = spawn("millpond-reader", move || read_copies(&jobs, &reader_inbox))?;
+        let reader = spawn("millpond-reader", move || read_copies(&read_jobs, &reader_inbox))?;
         let log_thread = LogThread {
             log,
             entries: log_entries,
             inbox: inbox.clone(),
-            preparer: to_preparer,
+            segments: to_segments.clone(),
             stop: Arc::clone(&stop),
         };
         let log = spawn("millpond-log", move || log_thread.run())?;
@@ -270,6 +286,7 @@ impl Engine {
             inbox: inbox.clone(),
             clock,
             log: to_log,
+            segments: to_segments,
             reader: to_reader,
             calls: to_calls,
             failed: Some(to_failed),

@@ -10,6 +10,7 @@ use crate::stats::JournalStats;
 use millpond_core::command::{Command, Input, RequestId};
 use millpond_core::identity::Seq;
 use millpond_core::message::SharedContent;
+use millpond_journal::Sealed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -33,6 +34,8 @@ pub(crate) enum Event {
     Committed(Commit),
     /// What was to be copied is read.
     Copied(Vec<(Seq, Result<Option<SharedContent>, Unreadable>)>),
+    /// A segment has an index now.
+    Sealed(Sealed),
     /// The log has failed and stopped.
     LogFailed(String),
     /// Stop once everything emitted is durable.

@@ -10,6 +10,7 @@ pub mod handle;
 mod inbox;
 pub mod log;
 pub mod machine;
+pub mod segments;
 pub mod stats;
 mod threads;
 

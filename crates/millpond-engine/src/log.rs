@@ -4,6 +4,7 @@
 //! failed write or sync.
 
 use crate::codec::encode;
+use crate::segments::SegmentJob;
 use millpond_core::command::OpNumber;
 use millpond_core::identity::Seq;
 use millpond_core::record::Record;
@@ -21,8 +22,13 @@ pub enum Entry {
         /// Whether somebody waits for its durability.
         sync: bool,
     },
-    /// Delete the oldest segment; everything appended before is synced first.
-    Delete(u32),
+    /// Give up the oldest segment; everything appended before is synced first.
+    Delete {
+        /// The segment.
+        segment: u32,
+        /// Whether its file may become another segment.
+        keep_file: bool,
+    },
 }
 
 /// What a commit has done.
@@ -36,6 +42,8 @@ pub struct Commit {
     pub durable: Option<OpNumber>,
     /// The segment in which the log ends.
     pub end_segment: u32,
+    /// The segment in which what is durable ends.
+    pub synced_segment: u32,
     /// Bytes that can be written without another segment.
     pub remaining_bytes: u64,
     /// The disk has no room for another segment.
@@ -52,6 +60,9 @@ pub trait Outside {
     /// The disk has no room for what is pending. Returns whether to try again, after a pause; `false` gives up
     /// and stops the log.
     fn wait_for_room(&mut self) -> bool;
+
+    /// Something is to be done with a segment, in this order and in no hurry: the log does not wait for it.
+    fn segment_job(&mut self, job: SegmentJob);
 }
 
 /// The writer with what it must remember between groups.
@@ -62,17 +73,22 @@ pub struct Log {
     full: bool,
     /// The log says itself how far it is synced.
     marked: bool,
+    /// The segment that was asked for last.
+    asked_for: u32,
 }
 
 impl Log {
     /// A log that goes on behind `writer`'s end.
     pub fn new(writer: Writer) -> Self {
-        Self { writer, written: OpNumber(0), full: false, marked: false }
+        Self { writer, written: OpNumber(0), full: false, marked: false, asked_for: 0 }
     }
 
-    /// The segment to prepare in the background, if one is wanted.
-    pub fn wants_next(&self) -> Option<u32> {
-        self.writer.wants_next()
+    /// Asks for the next segment to be made ahead, if that was not done yet. The log does it itself after every group.
+    pub fn look_ahead(&mut self, outside: &mut dyn Outside) {
+        if let Some(number) = self.writer.wants_next().filter(|&number| number > self.asked_for) {
+            self.asked_for = number;
+            outside.segment_job(SegmentJob::Prepare(number));
+        }
     }
 
     /// The largest content that surely fits into a group, its message's record included.
@@ -109,14 +125,15 @@ impl Log {
                     }
                     let anchor = record.anchors();
                     let key = anchor.map(|seq| seq.0);
-                    self.writer.push(key, anchor.is_some(), |out| encode(&record, out));
+                    self.writer.push_with_body(key, anchor.is_some(), |out| encode(&record, out));
                     group.anchors.push(anchor);
                     group.last = op;
                     group.sync |= sync;
                 }
-                Entry::Delete(segment) => {
+                Entry::Delete { segment, keep_file } => {
                     self.commit(&mut group, outside)?;
-                    self.until_room(outside, |writer| writer.delete(segment))?;
+                    let retired = self.until_room(outside, |writer| writer.retire(segment, keep_file))?;
+                    outside.segment_job(SegmentJob::Dispose(retired));
                     self.report_idle(outside);
                 }
             }
@@ -149,7 +166,7 @@ impl Log {
             return Ok(());
         }
         let group = std::mem::take(group);
-        self.look_ahead(outside);
+        self.check_room(outside);
         let committed = self.until_room(outside, |writer| writer.commit(group.sync))?;
         self.written = group.last;
         let placed = group
@@ -160,12 +177,13 @@ impl Log {
             .collect();
         let durable = committed.durable.then_some(self.written);
         outside.report(self.state(placed, durable, group.anchors.len()));
+        self.look_ahead(outside);
         Ok(())
     }
 
     /// Before the last quarter of the last segment is begun, it must be known whether another one can be made: what
     /// is left is for settlements, and a group that no longer fits could never be taken back.
-    fn look_ahead(&mut self, outside: &mut dyn Outside) {
+    fn check_room(&mut self, outside: &mut dyn Outside) {
         let Some(number) = self.writer.wants_next() else { return };
         if self.full || self.writer.remaining_bytes() > self.writer.group_bytes_max() / 4 {
             return;
@@ -189,6 +207,7 @@ impl Log {
             written: self.written,
             durable,
             end_segment: self.writer.end().segment,
+            synced_segment: self.writer.synced().segment,
             remaining_bytes: self.writer.remaining_bytes(),
             full: self.full,
             records,

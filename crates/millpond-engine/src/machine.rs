@@ -12,7 +12,7 @@ use millpond_core::message::SharedContent;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now};
-use millpond_journal::{Files, Index, Position, Reclaim};
+use millpond_journal::{Files, Index, Position, Reclaim, Sealed, ToSeal};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ pub enum Output {
     Dispatch(TargetNumber, Box<Leased>, Stored),
     /// Read these from the disk, then call [`Machine::copied`].
     ReadToCopy(Vec<(Seq, Stored)>),
+    /// Write this index when there is time, then call [`Machine::sealed`].
+    Seal(ToSeal),
 }
 
 /// Pond, index and recent contents.
@@ -199,6 +201,9 @@ impl Machine {
             }
         }
         self.index.wrote(commit.end_segment);
+        while let Some(what) = self.index.next_to_seal(commit.synced_segment) {
+            self.outputs.push(Output::Seal(what));
+        }
         while self.underway.front().is_some_and(|(op, _)| *op <= commit.written) {
             let (_, bytes) = self.underway.pop_front().expect("just seen");
             self.underway_bytes -= bytes;
@@ -212,6 +217,12 @@ impl Machine {
         } else {
             self.judge_room(now);
         }
+        self.reclaim(now);
+    }
+
+    /// A segment has an index now.
+    pub fn sealed(&mut self, sealed: Sealed, now: Now) {
+        self.index.sealed(sealed.segment, sealed.index_bytes);
         self.reclaim(now);
     }
 
@@ -245,10 +256,10 @@ impl Machine {
             let worthwhile = oldest_live_bytes <= self.room_left() / 2;
             match self.index.next_reclaim(self.room.full && worthwhile) {
                 Reclaim::Nothing => return,
-                Reclaim::Delete(segment) => {
+                Reclaim::Delete { segment, keep_file } => {
                     self.pond.handle(Input::CopyBasics, now);
                     self.take_effects();
-                    self.outputs.push(Output::Log(Entry::Delete(segment)));
+                    self.outputs.push(Output::Log(Entry::Delete { segment, keep_file }));
                 }
                 Reclaim::Copy(_) if self.room.full && !worthwhile => return,
                 Reclaim::Copy(_) if now.mono < self.copy_again_at => return,

@@ -1,7 +1,7 @@
 //! The engine thread, the log thread and their two side threads.
 //!
 //! Owns who runs where: the engine thread owns the machine and never waits for the disk; the log thread owns the
-//! log; one side thread makes segments ahead, one reads what is copied. Must never hold a queue rule.
+//! log. What the side threads do is elsewhere: `segments`, and here the reading of what is copied. Must never hold a queue rule.
 
 use crate::clock::Clock;
 use crate::content::Stored;
@@ -9,9 +9,10 @@ use crate::handle::Answer;
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Entry, Log, Outside};
 use crate::machine::{Machine, Output};
+use crate::segments::{FULL_RETRY, SegmentJob};
 use millpond_core::command::{Input, Leased, OpNumber, Reply, RequestId, TargetNumber};
 use millpond_core::identity::Seq;
-use millpond_journal::{PrepareError, Prepared, Preparer};
+use millpond_journal::{PrepareError, Prepared};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,8 +22,6 @@ use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 /// How long after the last group the log says how far it is synced.
 const IDLE_AFTER: Duration = Duration::from_millis(40);
-/// How often a full disk is tried again.
-const FULL_RETRY: Duration = Duration::from_millis(250);
 /// The engine looks at the clock at least this often.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -42,6 +41,7 @@ pub(crate) struct EngineThread {
     pub(crate) inbox: Inbox,
     pub(crate) clock: Clock,
     pub(crate) log: Sender<ToLog>,
+    pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reader: Sender<ReadJob>,
     pub(crate) calls: async_mpsc::UnboundedSender<(TargetNumber, Leased, Stored)>,
     /// Told why, if the engine stops by itself.
@@ -107,6 +107,7 @@ impl EngineThread {
                         self.note_bytes();
                     }
                     Event::Copied(contents) => self.machine.copied(contents, now),
+                    Event::Sealed(sealed) => self.machine.sealed(sealed, now),
                     Event::LogFailed(reason) => {
                         if let Some(failed) = self.failed.take() {
                             let _ = failed.send(reason);
@@ -168,6 +169,9 @@ impl EngineThread {
                     Output::ReadToCopy(job) => {
                         let _ = self.reader.send(job);
                     }
+                    Output::Seal(what) => {
+                        let _ = self.segments.send(SegmentJob::Seal(what));
+                    }
                 }
             }
             let now = self.clock.now();
@@ -195,21 +199,22 @@ pub(crate) struct LogThread {
     pub(crate) log: Log,
     pub(crate) entries: Receiver<ToLog>,
     pub(crate) inbox: Inbox,
-    pub(crate) preparer: Sender<u32>,
+    pub(crate) segments: Sender<SegmentJob>,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Reports commits to the engine.
 struct Reporter<'thread> {
     inbox: &'thread Inbox,
+    segments: &'thread Sender<SegmentJob>,
     stop: &'thread AtomicBool,
     started: Instant,
     warned: bool,
 }
 
 impl<'thread> Reporter<'thread> {
-    fn new(inbox: &'thread Inbox, stop: &'thread AtomicBool) -> Self {
-        Self { inbox, stop, started: Instant::now(), warned: false }
+    fn new(inbox: &'thread Inbox, segments: &'thread Sender<SegmentJob>, stop: &'thread AtomicBool) -> Self {
+        Self { inbox, segments, stop, started: Instant::now(), warned: false }
     }
 }
 
@@ -233,6 +238,11 @@ impl Outside for Reporter<'_> {
         std::thread::sleep(FULL_RETRY);
         !self.stop.load(Ordering::Relaxed)
     }
+
+    fn segment_job(&mut self, job: SegmentJob) {
+        // A side thread that has failed says so through the inbox.
+        let _ = self.segments.send(job);
+    }
 }
 
 /// Tells the engine of a panic of the log thread: without it, everybody would wait for durability for ever.
@@ -250,13 +260,7 @@ impl LogThread {
     /// Runs until told to stop, or a write or sync fails.
     pub(crate) fn run(mut self) {
         let _tell = TellPanic(self.inbox.clone());
-        let mut asked_for = None;
         loop {
-            let wanted = self.log.wants_next();
-            if wanted.is_some() && wanted != asked_for {
-                asked_for = wanted;
-                let _ = wanted.map(|number| self.preparer.send(number));
-            }
             let result = match self.next() {
                 Next::Entries(entries) => self.write(entries),
                 Next::Idle => self.idle(),
@@ -318,15 +322,15 @@ impl LogThread {
             tracing::error!(%error, "the next segment cannot be prepared");
         }
         self.log.prepared(prepared.ok());
-        self.log.report_idle(&mut Reporter::new(&self.inbox, &self.stop));
+        self.log.report_idle(&mut Reporter::new(&self.inbox, &self.segments, &self.stop));
     }
 
     fn write(&mut self, entries: Vec<Entry>) -> Result<(), millpond_journal::CommitError> {
-        self.log.write(entries, &mut Reporter::new(&self.inbox, &self.stop))
+        self.log.write(entries, &mut Reporter::new(&self.inbox, &self.segments, &self.stop))
     }
 
     fn idle(&mut self) -> Result<(), millpond_journal::CommitError> {
-        self.log.idle(&mut Reporter::new(&self.inbox, &self.stop))
+        self.log.idle(&mut Reporter::new(&self.inbox, &self.segments, &self.stop))
     }
 }
 
@@ -335,35 +339,6 @@ enum Next {
     Idle,
     Continue,
     Stop,
-}
-
-/// Makes segments ahead, and goes on trying while the disk is full, or a file cannot be made for another reason:
-/// a creation that failed left nothing behind.
-pub(crate) fn prepare_segments(
-    preparer: &Preparer,
-    wanted: &Receiver<u32>,
-    log: &Sender<ToLog>,
-    stop: &AtomicBool,
-) {
-    while let Ok(number) = wanted.recv() {
-        let mut told = false;
-        loop {
-            let segment = preparer.prepare(number);
-            let failed = segment.is_err();
-            // Told once: the engine refuses new work until the news is good.
-            if !(failed && told) && log.send(ToLog::Prepared(segment)).is_err() {
-                return;
-            }
-            if !failed {
-                break;
-            }
-            told = true;
-            if stop.load(Ordering::Relaxed) {
-                return;
-            }
-            std::thread::sleep(FULL_RETRY);
-        }
-    }
 }
 
 /// Reads what is to be copied.

@@ -68,7 +68,46 @@ struct Registry {
 
 struct Entry {
     file: Option<Arc<dyn StorageFile>>,
+    /// Whoever reads the segment holds a clone.
+    pin: Pin,
     last_used: u64,
+}
+
+/// Keeps a segment's file from being written again.
+type Pin = Arc<()>;
+
+/// A segment that the log gave up, and whose file is still there: see
+/// [`Preparer::dispose`](crate::Preparer::dispose). Dropped instead, the file stays until the log is opened again.
+#[must_use = "the file stays where it is until it is disposed of"]
+pub struct Retired {
+    number: u32,
+    pin: Pin,
+    keep_file: bool,
+}
+
+impl Retired {
+    /// The segment.
+    pub fn segment(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the file may be used again. That nobody reads it stays so: nobody can begin to.
+    pub(crate) fn is_reusable(&self) -> bool {
+        self.keep_file && Arc::strong_count(&self.pin) == 1
+    }
+}
+
+impl fmt::Debug for Retired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retired").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// A segment's file, which is not written again while this is held.
+#[derive(Clone)]
+pub(crate) struct Pinned {
+    pub(crate) file: Arc<dyn StorageFile>,
+    _pin: Pin,
 }
 
 impl Files {
@@ -84,8 +123,11 @@ impl Files {
 
     /// A handle that keeps the record readable while it is held, even after its segment was deleted.
     pub fn handle(&self, position: Position) -> Result<Handle, ReadError> {
-        let file = self.file(position)?;
-        Ok(Handle { file, secrets: self.shared.secrets, position })
+        match self.pinned(position.segment) {
+            Ok(Some(pinned)) => Ok(Handle { pinned, secrets: self.shared.secrets, position }),
+            Ok(None) => Err(ReadError::Deleted { position }),
+            Err(source) => Err(ReadError::Io { position, source }),
+        }
     }
 
     /// Numbers of the segments that exist, oldest first.
@@ -100,35 +142,37 @@ impl Files {
     /// Makes a segment known; `file` keeps it open from the start.
     pub(crate) fn insert(&self, number: u32, file: Option<Arc<dyn StorageFile>>) {
         let mut registry = self.registry();
-        registry.segments.insert(number, Entry { file: None, last_used: 0 });
+        registry.segments.insert(number, Entry { file: None, pin: Pin::default(), last_used: 0 });
         if let Some(file) = file {
             registry.keep_open(number, file);
         }
     }
 
-    /// Forgets a segment before its file is deleted, so that nobody opens it in between.
-    pub(crate) fn remove(&self, number: u32) {
+    /// Forgets a segment before its file goes, so that nobody opens it in between.
+    pub(crate) fn retire(&self, number: u32, keep_file: bool) -> Retired {
         let mut registry = self.registry();
-        if registry.segments.remove(&number).is_some_and(|entry| entry.file.is_some()) {
+        let entry = registry.segments.remove(&number).expect("the log's segments are all registered");
+        if entry.file.is_some() {
             registry.open -= 1;
         }
+        Retired { number, pin: entry.pin, keep_file }
     }
 
-    fn file(&self, position: Position) -> Result<Arc<dyn StorageFile>, ReadError> {
-        let number = position.segment;
+    /// The file of a segment; `None` if the log has no such segment any more.
+    pub(crate) fn pinned(&self, number: u32) -> io::Result<Option<Pinned>> {
         // The lock is held while a file is opened: otherwise a deletion could come in between.
         let mut registry = self.registry();
         registry.clock += 1;
         let clock = registry.clock;
-        let entry = registry.segments.get_mut(&number).ok_or(ReadError::Deleted { position })?;
+        let Some(entry) = registry.segments.get_mut(&number) else { return Ok(None) };
         entry.last_used = clock;
+        let pin = Arc::clone(&entry.pin);
         if let Some(file) = &entry.file {
-            return Ok(Arc::clone(file));
+            return Ok(Some(Pinned { file: Arc::clone(file), _pin: pin }));
         }
-        let opened = self.shared.storage.open(&segment_name(number));
-        let file = opened.map_err(|source| ReadError::Io { position, source })?;
+        let file = self.shared.storage.open(&segment_name(number))?;
         registry.keep_open(number, Arc::clone(&file));
-        Ok(file)
+        Ok(Some(Pinned { file, _pin: pin }))
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {
@@ -153,15 +197,19 @@ impl Registry {
             }
         }
         self.clock += 1;
-        self.segments.insert(number, Entry { file: Some(file), last_used: self.clock });
-        self.open += 1;
+        let clock = self.clock;
+        if let Some(entry) = self.segments.get_mut(&number) {
+            entry.file = Some(file);
+            entry.last_used = clock;
+            self.open += 1;
+        }
     }
 }
 
 /// One record that stays readable while this is held.
 #[derive(Clone)]
 pub struct Handle {
-    file: Arc<dyn StorageFile>,
+    pinned: Pinned,
     secrets: Secrets,
     position: Position,
 }
@@ -176,7 +224,8 @@ impl Handle {
     pub fn read(&self) -> Result<Bytes, ReadError> {
         let position = self.position;
         let mut record = self.room();
-        self.file
+        self.pinned
+            .file
             .read_at(u64::from(position.offset), &mut record)
             .map_err(|source| ReadError::Io { position, source })?;
         self.checked(record)
@@ -185,7 +234,7 @@ impl Handle {
     /// The same, if it need not wait for the disk.
     pub fn read_cached(&self) -> Option<Result<Bytes, ReadError>> {
         let mut record = self.room();
-        match self.file.read_cached_at(u64::from(self.position.offset), &mut record) {
+        match self.pinned.file.read_cached_at(u64::from(self.position.offset), &mut record) {
             Ok(true) => Some(self.checked(record)),
             Ok(false) | Err(_) => None,
         }
@@ -198,7 +247,7 @@ impl Handle {
     fn checked(&self, record: Vec<u8>) -> Result<Bytes, ReadError> {
         let position = self.position;
         let header_bytes = RECORD_HEADER_BYTES as usize;
-        if !is_intact_record(&self.secrets, &record) {
+        if !is_intact_record(&self.secrets, &record, position.place()) {
             return Err(ReadError::Damaged { position });
         }
         Ok(Bytes::from(record).slice(header_bytes..))
@@ -217,6 +266,21 @@ mod tests {
     use crate::simulated::SimulatedDisk;
 
     #[test]
+    fn a_segment_counts_as_read_while_anyone_can_read_it() {
+        let disk = SimulatedDisk::new();
+        let files = Files::new(Arc::new(disk.clone()), Secrets::from_salt(&[1; 32]));
+        disk.put(&segment_name(1), vec![0; 512]);
+        files.insert(1, None);
+        let handle = files.handle(Position { segment: 1, offset: 0, length: 0 }).unwrap();
+        let clone = handle.clone();
+        let retired = files.retire(1, true);
+        drop(handle);
+        assert!(!retired.is_reusable());
+        drop(clone);
+        assert!(retired.is_reusable());
+    }
+
+    #[test]
     fn open_files_stay_bounded_and_the_least_recently_read_goes_first() {
         let disk = SimulatedDisk::new();
         let files = Files::new(Arc::new(disk.clone()), Secrets::from_salt(&[1; 32]));
@@ -231,8 +295,7 @@ mod tests {
         assert_eq!((1..=beyond).filter(|&number| is_open(number)).count(), OPEN_FILES_MAX);
         assert_eq!(files.registry().open, OPEN_FILES_MAX);
         assert!(is_open(1) && !is_open(2) && is_open(beyond));
-        files.remove(1);
-        files.remove(2);
+        drop((files.retire(1, true), files.retire(2, true)));
         assert_eq!(files.registry().open, OPEN_FILES_MAX - 1);
     }
 }

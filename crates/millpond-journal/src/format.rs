@@ -1,13 +1,15 @@
-//! The bytes on disk: the format file, frames and records.
+//! The bytes on disk: names, the format file, frames and records.
 //!
-//! Owns every offset and constant of format version 1 (drawn in `docs/formats/journal.md`) and the checks that
-//! tell a frame of ours from anything else. Must never do I/O. All integers are little-endian, fixed width.
+//! Owns every offset and constant of the format (drawn in `docs/formats/journal.md`) but for those of a sealed index,
+//! and the checks that tell a frame of ours from anything else. Must never do I/O. All integers are little-endian,
+//! fixed width.
 
 use crc32c::crc32c_append;
 use std::fmt;
 
-/// Version of the directory's format that this code reads and writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of the directory's format that this code reads and writes. Version 1, whose segments were never used
+/// twice, was not released.
+pub const FORMAT_VERSION: u32 = 2;
 /// Frames begin and end at multiples of this many bytes: the unit that a disk writes whole, so that a later write
 /// never touches a sector that was synced.
 pub const SECTOR_BYTES: u32 = 512;
@@ -20,8 +22,10 @@ const FORMAT_FILE_MAGIC: &[u8; 16] = b"millpond journal";
 const FORMAT_FILE_BYTES: usize = 56;
 const FRAME_CRC_OFFSET: usize = 60;
 const RECORD_CRC_OFFSET: usize = 16;
-const FLAG_KEYED: u32 = 1;
-const FLAG_ANCHOR: u32 = 2;
+const FLAG_KEYED: u32 = 1 << 30;
+const FLAG_ANCHOR: u32 = 1 << 31;
+/// A record's flags share their word with the length of its head.
+const HEAD_MASK: u32 = FLAG_KEYED - 1;
 
 /// Where a record lies. `offset` is that of the record's header in its segment, `length` that of its payload.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,11 +82,35 @@ pub(crate) fn segment_name(number: u32) -> String {
     format!("{number:08}.log")
 }
 
+/// File name of a segment's index.
+pub(crate) fn index_name(number: u32) -> String {
+    format!("{number:08}.index")
+}
+
+/// File name of a file without a place in the log, kept to be used again; frames of segments up to `number` may be
+/// in it.
+pub(crate) fn spare_name(number: u32) -> String {
+    format!("{number:08}.spare")
+}
+
 /// The number in a segment's file name; `None` for other files.
 pub(crate) fn segment_number(name: &str) -> Option<u32> {
-    let digits = name.strip_suffix(".log")?;
-    let number = digits.parse::<u32>().ok()?;
-    (number > 0 && segment_name(number) == name).then_some(number)
+    number_in(name, ".log", segment_name)
+}
+
+/// The number in the name of a segment's index.
+pub(crate) fn index_number(name: &str) -> Option<u32> {
+    number_in(name, ".index", index_name)
+}
+
+/// The number in the name of a spare file.
+pub(crate) fn spare_number(name: &str) -> Option<u32> {
+    number_in(name, ".spare", spare_name)
+}
+
+fn number_in(name: &str, suffix: &str, exact: fn(u32) -> String) -> Option<u32> {
+    let number = name.strip_suffix(suffix)?.parse::<u32>().ok()?;
+    (number > 0 && exact(number) == name).then_some(number)
 }
 
 /// `bytes` rounded up to whole sectors.
@@ -96,6 +124,8 @@ pub(crate) struct Secrets {
     magic: u64,
     frame_seed: u32,
     record_seed: u32,
+    pub(crate) index_magic: u64,
+    pub(crate) index_seed: u32,
 }
 
 impl Secrets {
@@ -105,6 +135,8 @@ impl Secrets {
             magic: u64_at(salt, 0) | 1,
             frame_seed: u32_at(salt, 8),
             record_seed: u32_at(salt, 12),
+            index_magic: u64_at(salt, 16) | 1,
+            index_seed: u32_at(salt, 24),
         }
     }
 }
@@ -252,7 +284,7 @@ impl FrameHeader {
 }
 
 /// The frame's own copy of the version: a frame that a later version wrote is not one of ours.
-const FRAME_VERSION: u16 = 1;
+pub(crate) const FRAME_VERSION: u16 = 2;
 
 /// Over everything but the field itself, padding included.
 fn frame_crc(secrets: &Secrets, frame: &[u8]) -> u32 {
@@ -260,28 +292,40 @@ fn frame_crc(secrets: &Secrets, frame: &[u8]) -> u32 {
     crc32c_append(crc, &frame[FRAME_CRC_OFFSET + 4..])
 }
 
-/// Appends a record whose payload `encode` writes; returns the payload's length.
+/// Appends a record whose payload `encode` writes, returning how many bytes of it are its head; returns the
+/// payload's length. The record is whole once [`place_record`] was told where it lies.
 pub(crate) fn append_record(
     secrets: &Secrets,
     buffer: &mut Vec<u8>,
     key: Option<u64>,
     anchor: bool,
-    encode: impl FnOnce(&mut Vec<u8>),
+    encode: impl FnOnce(&mut Vec<u8>) -> usize,
 ) -> u32 {
     let start = buffer.len();
     let body = start + RECORD_HEADER_BYTES as usize;
     buffer.resize(body, 0);
-    encode(buffer);
+    let head = encode(buffer);
     let length = buffer.len().checked_sub(body).expect("`encode` only appends");
+    assert!(head <= length, "the head is a part of the payload");
+    let within = |bytes: usize| u32::try_from(bytes).ok().filter(|bytes| *bytes <= HEAD_MASK);
+    let head = within(head).expect("a segment, and so a head, is not longer than 1 GiB");
     let length = u32::try_from(length).expect("a record is far below 4 GiB: the engine bounds bodies");
     let flags = u32::from(key.is_some()) * FLAG_KEYED + u32::from(anchor) * FLAG_ANCHOR;
     let record = &mut buffer[start..];
     record[0..4].copy_from_slice(&length.to_le_bytes());
-    record[4..8].copy_from_slice(&flags.to_le_bytes());
+    record[4..8].copy_from_slice(&(head | flags).to_le_bytes());
     record[8..16].copy_from_slice(&key.unwrap_or(0).to_le_bytes());
-    let crc = record_crc(secrets, record);
+    let crc = content_crc(secrets, record);
     record[RECORD_CRC_OFFSET..20].copy_from_slice(&crc.to_le_bytes());
     length
+}
+
+/// Completes the checksum of the record that begins `record`, now that its place is known: it is valid nowhere else,
+/// so what an earlier life of the file left there is never taken for another record.
+pub(crate) fn place_record(record: &mut [u8], place: Place) {
+    let field = &mut record[RECORD_CRC_OFFSET..20];
+    let crc = placed_crc(u32_at(field, 0), place);
+    field.copy_from_slice(&crc.to_le_bytes());
 }
 
 /// A record as it lies in a frame.
@@ -289,7 +333,15 @@ pub(crate) fn append_record(
 pub(crate) struct Record<'a> {
     pub(crate) key: Option<u64>,
     pub(crate) anchor: bool,
+    pub(crate) head_bytes: u32,
     pub(crate) payload: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The part of the payload that replay needs.
+    pub(crate) fn head(&self) -> &'a [u8] {
+        &self.payload[..self.head_bytes as usize]
+    }
 }
 
 /// Splits the first record off `bytes`; `None` if there is no whole record. The checksum is not looked at.
@@ -298,35 +350,42 @@ pub(crate) fn split_record(bytes: &[u8]) -> Option<(Record<'_>, &[u8])> {
     let header = bytes.get(..header_bytes)?;
     let end = header_bytes.checked_add(u32_at(header, 0) as usize)?;
     let payload = bytes.get(header_bytes..end)?;
-    let flags = u32_at(header, 4);
-    let key = (flags & FLAG_KEYED != 0).then(|| u64_at(header, 8));
-    let anchor = flags & FLAG_ANCHOR != 0;
-    if anchor && key.is_none() {
+    let word = u32_at(header, 4);
+    let key = (word & FLAG_KEYED != 0).then(|| u64_at(header, 8));
+    let anchor = word & FLAG_ANCHOR != 0;
+    let head_bytes = word & HEAD_MASK;
+    if (anchor && key.is_none()) || head_bytes as usize > payload.len() {
         return None;
     }
-    Some((Record { key, anchor, payload }, &bytes[end..]))
+    Some((Record { key, anchor, head_bytes, payload }, &bytes[end..]))
 }
 
-/// Whether `bytes` are exactly one record with the right checksum.
-pub(crate) fn is_intact_record(secrets: &Secrets, bytes: &[u8]) -> bool {
+/// Whether `bytes` are exactly one record that was written at `place`.
+pub(crate) fn is_intact_record(secrets: &Secrets, bytes: &[u8], place: Place) -> bool {
     matches!(split_record(bytes), Some((_, [])))
-        && record_crc(secrets, bytes) == u32_at(bytes, RECORD_CRC_OFFSET)
+        && placed_crc(content_crc(secrets, bytes), place) == u32_at(bytes, RECORD_CRC_OFFSET)
 }
 
-fn record_crc(secrets: &Secrets, record: &[u8]) -> u32 {
+/// Over everything but the field itself.
+fn content_crc(secrets: &Secrets, record: &[u8]) -> u32 {
     let crc = crc32c_append(secrets.record_seed, &record[..RECORD_CRC_OFFSET]);
     crc32c_append(crc, &record[RECORD_HEADER_BYTES as usize..])
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+fn placed_crc(crc: u32, place: Place) -> u32 {
+    let crc = crc32c_append(crc, &place.segment.to_le_bytes());
+    crc32c_append(crc, &place.offset.to_le_bytes())
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
@@ -399,16 +458,42 @@ mod tests {
             assert_eq!(decode_format_file(&good[..at]), Err(FormatFileError::Damaged), "cut at {at}");
         }
         let mut other = good[..good.len() - 4].to_vec();
-        other[16] = 2;
+        other[16] = 9;
         other.extend_from_slice(b"fields of a later version");
         let crc = crc32c_append(0, &other);
         other.extend_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_format_file(&other), Err(FormatFileError::Version(2)));
+        assert_eq!(decode_format_file(&other), Err(FormatFileError::Version(9)));
+    }
+
+    #[test]
+    fn a_record_is_valid_only_where_it_was_written() {
+        let secrets = Secrets::from_salt(&SALT);
+        let mut record = Vec::new();
+        append_record(&secrets, &mut record, Some(7), true, |out| {
+            out.extend_from_slice(b"head and body");
+            4
+        });
+        let place = Place { segment: 9, offset: 1024 };
+        place_record(&mut record, place);
+        assert!(is_intact_record(&secrets, &record, place));
+        for other in [Place { segment: 1, offset: 1024 }, Place { segment: 9, offset: 1044 }] {
+            assert!(!is_intact_record(&secrets, &record, other));
+        }
+        let (split, rest) = split_record(&record).unwrap();
+        assert_eq!((split.key, split.anchor, split.head(), rest), (Some(7), true, &b"head"[..], &[][..]));
+        for bit in 0..record.len() * 8 {
+            record[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_intact_record(&secrets, &record, place), "bit {bit}");
+            record[bit / 8] ^= 1 << (bit % 8);
+        }
     }
 
     #[test]
     fn only_exact_names_are_segments() {
         assert_eq!(segment_number(&segment_name(7)), Some(7));
+        assert_eq!(index_number(&index_name(7)), Some(7));
+        assert_eq!(spare_number(&spare_name(7)), Some(7));
+        assert_eq!((index_number(&segment_name(7)), spare_number(&index_name(7))), (None, None));
         for name in ["7.log", "00000000.log", "+0000007.log", "00000007.log.tmp", "format", "000000007.log"] {
             assert_eq!(segment_number(name), None, "{name}");
         }

@@ -3,15 +3,15 @@
 //! Owns the count of live bytes per segment and the rule that only the oldest segment is ever deleted, with no
 //! live anchor in it. Pure data: must never do I/O or know what a record means.
 
-use crate::format::Position;
-use std::collections::{BTreeMap, VecDeque};
+use crate::{anchors::Anchors, format::Position};
+use std::collections::VecDeque;
 
 /// Most keys in one [`Reclaim::Copy`]: a group of this many copies delays a waiting group by few milliseconds.
 const COPY_KEYS_MAX: usize = 256;
 /// Most bytes of records in one [`Reclaim::Copy`], but for a single larger record.
 const COPY_BYTES_MAX: u64 = 256 * 1024;
-/// Segments that the log may have beyond twice its live bytes before anything is copied. One more is prepared
-/// ahead, which makes the promised bound of `2 × live + 4 segments` on disk.
+/// Segments that the log may have beyond twice its live bytes before anything is copied, together with the file that is
+/// kept to be used again. One more is prepared ahead, which makes the promised bound of `2 × live + 4 segments` on disk.
 const SPARE_SEGMENTS: u64 = 3;
 
 /// The next step to take for the disk bound.
@@ -21,42 +21,71 @@ pub enum Reclaim {
     Nothing,
     /// Push these keys' data as new anchors, commit, and report them with [`Index::placed`].
     Copy(Vec<u64>),
-    /// Call [`Writer::delete`](crate::Writer::delete) with this segment, the log's oldest. The index has
+    /// Call [`Writer::retire`](crate::Writer::retire) with this segment, the log's oldest. The index has
     /// forgotten it already.
-    Delete(u32),
+    Delete {
+        /// The segment.
+        segment: u32,
+        /// Whether the bound has room for its file, which may then become another segment.
+        keep_file: bool,
+    },
 }
 
 /// Where every key's newest anchor lies.
 ///
 /// It follows the log: call [`placed`](Self::placed), [`forget`](Self::forget) and [`wrote`](Self::wrote)
 /// in log order, and only for what [`Writer::commit`](crate::Writer::commit) has written. That is enough for
-/// safety, since [`Writer::delete`](crate::Writer::delete) syncs everything written before it removes a file.
+/// safety, since [`Writer::retire`](crate::Writer::retire) syncs everything written before it gives a segment up.
 #[derive(Clone, Debug)]
 pub struct Index {
-    anchors: BTreeMap<u64, Position>,
+    anchors: Anchors,
     /// The log's segments from `oldest` on.
     segments: VecDeque<Segment>,
     oldest: u32,
     segment_bytes: u32,
     live_bytes: u64,
     total_bytes: u64,
+    /// A file is kept to become the segment after the one that is prepared.
+    spare: bool,
+    /// Segments before this one have an index, or shall have none.
+    unsealed_from: u32,
+    /// Keys before this one have no anchor in the oldest segment.
+    oldest_from: u64,
+}
+
+/// A segment that shall have an index, and the most bytes that the index may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToSeal {
+    /// The segment.
+    pub segment: u32,
+    /// More than that would break the bound on disk.
+    pub index_bytes_max: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Segment {
-    /// Size of the file.
+    /// Size of the file, and of its index.
     bytes: u64,
+    index_bytes: u64,
     live_bytes: u64,
     live_anchors: u64,
-    /// Keys anchored here, in log order, some of them superseded since.
-    keys: VecDeque<u64>,
 }
 
 impl Index {
     /// An empty index of a log that begins with segment `oldest` and has segments of `segment_bytes`.
     pub(crate) fn new(oldest: u32, segment_bytes: u32) -> Self {
-        let (anchors, segments) = (BTreeMap::new(), VecDeque::new());
-        Self { anchors, segments, oldest, segment_bytes, live_bytes: 0, total_bytes: 0 }
+        let (anchors, segments) = (Anchors::default(), VecDeque::new());
+        Self {
+            anchors,
+            segments,
+            oldest,
+            segment_bytes,
+            live_bytes: 0,
+            total_bytes: 0,
+            spare: false,
+            unsealed_from: oldest,
+            oldest_from: 0,
+        }
     }
 
     /// The log was written up to `segment`. Call it with the end of every commit; segments without anchors become
@@ -71,6 +100,43 @@ impl Index {
             let bytes = u64::from(bytes);
             self.segments.push_back(Segment { bytes, ..Segment::default() });
             self.total_bytes += bytes;
+            // The writer has entered the segment that was prepared, so the spare file becomes the next.
+            self.spare = false;
+        }
+    }
+
+    /// A file is kept to be used again.
+    pub(crate) fn has_spare(&mut self, spare: bool) {
+        self.spare = spare;
+    }
+
+    /// The next segment to seal: complete, without an index, and before `synced_segment`, in which
+    /// [`Writer::synced`](crate::Writer::synced) lies. Each is named once. Where the bound on disk leaves no room for an
+    /// index, a segment goes without: it is never the reason to copy anything.
+    pub fn next_to_seal(&mut self, synced_segment: u32) -> Option<ToSeal> {
+        let mut next = self.unsealed_from.max(self.oldest);
+        while next < synced_segment {
+            let segment = next;
+            next += 1;
+            self.unsealed_from = next;
+            // The log can grow by a segment before anything is copied.
+            let room =
+                self.allowed_bytes().saturating_sub(self.excess_bytes() + u64::from(self.segment_bytes));
+            let at = (segment - self.oldest) as usize;
+            let is_sealed = self.segments.get(at).is_none_or(|segment| segment.index_bytes > 0);
+            if room > 0 && !is_sealed {
+                return Some(ToSeal { segment, index_bytes_max: room });
+            }
+        }
+        None
+    }
+
+    /// `segment` has an index of so many bytes now. One that is gone already is ignored.
+    pub fn sealed(&mut self, segment: u32, index_bytes: u64) {
+        let Some(at) = segment.checked_sub(self.oldest) else { return };
+        if let Some(segment) = self.segments.get_mut(at as usize) {
+            self.total_bytes = self.total_bytes - segment.index_bytes + index_bytes;
+            segment.index_bytes = index_bytes;
         }
     }
 
@@ -90,17 +156,16 @@ impl Index {
         let segment = self.segment_mut(position.segment);
         segment.live_bytes += bytes;
         segment.live_anchors += 1;
-        segment.keys.push_back(key);
     }
 
     /// Where `key`'s newest anchor lies.
     pub fn get(&self, key: u64) -> Option<Position> {
-        self.anchors.get(&key).copied()
+        self.anchors.get(key)
     }
 
     /// `key` needs no anchor any more: whatever says so was committed. Returns whether it had one.
     pub fn forget(&mut self, key: u64) -> bool {
-        let anchor = self.anchors.remove(&key);
+        let anchor = self.anchors.remove(key);
         if let Some(position) = anchor {
             self.release(position);
         }
@@ -110,7 +175,7 @@ impl Index {
     /// Forgets every key for which `live` is false. For the end of recovery: replay indexes every anchor, of
     /// finished keys, too.
     pub fn retain(&mut self, mut live: impl FnMut(u64) -> bool) {
-        let dead: Vec<u64> = self.anchors.keys().copied().filter(|&key| !live(key)).collect();
+        let dead: Vec<u64> = self.anchors.iter().map(|(key, _)| key).filter(|&key| !live(key)).collect();
         for key in dead {
             self.forget(key);
         }
@@ -123,7 +188,7 @@ impl Index {
 
     /// Whether no key has an anchor.
     pub fn is_empty(&self) -> bool {
-        self.anchors.is_empty()
+        self.len() == 0
     }
 
     /// Bytes of all live anchors, record headers included.
@@ -131,7 +196,7 @@ impl Index {
         self.live_bytes
     }
 
-    /// Bytes of all segments' files, without the one prepared ahead.
+    /// Bytes of all segments' files and indexes, without the one prepared ahead and the spare one.
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
@@ -141,7 +206,7 @@ impl Index {
         self.oldest
     }
 
-    /// `(segment, live bytes, bytes)` of every segment, oldest first.
+    /// `(segment, live bytes, bytes)` of every segment, oldest first, indexes not counted.
     pub fn segments(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         (self.oldest..)
             .zip(&self.segments)
@@ -157,40 +222,45 @@ impl Index {
             return Reclaim::Nothing;
         }
         if let Some(gone) = self.segments.pop_front_if(|oldest| oldest.live_anchors == 0) {
-            self.total_bytes -= gone.bytes;
+            self.total_bytes -= gone.bytes + gone.index_bytes;
             self.oldest += 1;
-            return Reclaim::Delete(self.oldest - 1);
+            self.oldest_from = 0;
+            // Not if that were soon to make copies necessary: an index has at most half a segment.
+            let half_a_segment = u64::from(self.segment_bytes) / 2;
+            let keep_file = !self.spare && self.excess_bytes() + 3 * half_a_segment <= self.allowed_bytes();
+            self.spare |= keep_file;
+            return Reclaim::Delete { segment: self.oldest - 1, keep_file };
         }
-        let allowed = 2 * self.live_bytes + SPARE_SEGMENTS * u64::from(self.segment_bytes);
-        if short_of_room || self.total_bytes > allowed {
+        if short_of_room || self.excess_bytes() > self.allowed_bytes() {
             Reclaim::Copy(self.copy_batch())
         } else {
             Reclaim::Nothing
         }
     }
 
-    /// The first live keys of the oldest segment, without repetition.
+    /// Bytes of the log, the spare file included, beyond twice its live bytes.
+    fn excess_bytes(&self) -> u64 {
+        let spare = if self.spare { u64::from(self.segment_bytes) } else { 0 };
+        (self.total_bytes + spare).saturating_sub(2 * self.live_bytes)
+    }
+
+    fn allowed_bytes(&self) -> u64 {
+        SPARE_SEGMENTS * u64::from(self.segment_bytes)
+    }
+
+    /// The first live keys of the oldest segment.
     fn copy_batch(&mut self) -> Vec<u64> {
-        let (anchors, oldest) = (&self.anchors, self.oldest);
-        let live = |key: &u64| anchors.get(key).filter(|position| position.segment == oldest);
-        let keys = &mut self.segments[0].keys;
-        while keys.front().is_some_and(|key| live(key).is_none()) {
-            keys.pop_front();
-        }
         let mut batch = Vec::new();
         let mut bytes = 0;
-        for key in keys.iter() {
-            let Some(position) = live(key) else { continue };
+        for (key, position) in self.anchors.keys_in(self.oldest, self.oldest_from) {
             bytes += position.record_bytes();
             if batch.len() == COPY_KEYS_MAX || (bytes > COPY_BYTES_MAX && !batch.is_empty()) {
                 break;
             }
-            batch.push(*key);
+            batch.push(key);
         }
-        // A key anchored twice in this segment is listed twice.
-        batch.sort_unstable();
-        batch.dedup();
-        assert!(!batch.is_empty(), "a segment with live anchors lists their keys");
+        // No anchor is ever placed in the oldest segment while there are others.
+        self.oldest_from = *batch.first().expect("a segment with live anchors has their keys");
         batch
     }
 
@@ -200,9 +270,6 @@ impl Index {
         let segment = self.segment_mut(position.segment);
         segment.live_bytes -= bytes;
         segment.live_anchors -= 1;
-        if segment.live_anchors == 0 {
-            segment.keys = VecDeque::new();
-        }
     }
 
     fn newest(&self) -> Option<u32> {

@@ -38,6 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod anchors;
 mod files;
 mod format;
 mod index;
@@ -45,16 +46,20 @@ mod local;
 mod prepare;
 mod recovery;
 mod scan;
+mod seal;
+mod sealed;
 pub mod simulated;
 mod storage;
+mod window;
 mod writer;
 
-pub use files::{Files, Handle, ReadError};
+pub use files::{Files, Handle, ReadError, Retired};
 pub use format::{FORMAT_VERSION, Place, Position, RECORD_HEADER_BYTES, SECTOR_BYTES};
-pub use index::{Index, Reclaim};
+pub use index::{Index, Reclaim, ToSeal};
 pub use local::{LocalStorage, LocalStorageError};
-pub use prepare::{PrepareError, Prepared, Preparer};
+pub use prepare::{DisposeError, PrepareError, Prepared, Preparer};
 pub use recovery::{Cut, OpenError, Opened, Options, RecoveryReport, open};
 pub use scan::Replayed;
+pub use seal::{SealError, Sealed, Sealer};
 pub use storage::{Storage, StorageFile};
 pub use writer::{CommitError, Committed, Writer};

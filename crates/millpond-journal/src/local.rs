@@ -103,7 +103,7 @@ impl LocalStorage {
     }
 
     /// Writes a temporary file with `write`, syncs it, and gives it its name; the directory is synced last.
-    fn write_whole(&self, name: &str, write: &dyn Fn(&mut File) -> io::Result<()>) -> io::Result<File> {
+    fn replace(&self, name: &str, write: &dyn Fn(&mut File) -> io::Result<()>) -> io::Result<File> {
         let temporary = self.directory.join(format!("{name}{TEMPORARY_SUFFIX}"));
         let result = (|| {
             let mut file = OpenOptions::new()
@@ -142,7 +142,7 @@ impl Storage for LocalStorage {
         if self.directory.join(name).exists() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{name} already exists")));
         }
-        let file = self.write_whole(name, &|file| fill_with_zeros(file, length))?;
+        let file = self.replace(name, &|file| fill_with_zeros(file, length))?;
         Ok(Arc::new(LocalFile { file }))
     }
 
@@ -156,8 +156,16 @@ impl Storage for LocalStorage {
         self.directory_file.sync_all()
     }
 
-    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.write_whole(name, &|file| file.write_all(bytes)).map(drop)
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        if self.directory.join(to).exists() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{to} already exists")));
+        }
+        fs::rename(self.directory.join(from), self.directory.join(to))?;
+        self.directory_file.sync_all()
+    }
+
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.replace(name, &|file| file.write_all(bytes)).map(drop)
     }
 
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -199,6 +207,13 @@ impl StorageFile for LocalFile {
         let read = rustix::io::preadv2(&self.file, &mut slices, offset, rustix::io::ReadWriteFlags::NOWAIT);
         // A short read, or a file system without the flag: whoever asks reads again, and waits.
         Ok(read.is_ok_and(|read| read == buffer.len()))
+    }
+
+    #[cfg(target_os = "linux")]
+    fn expect_overwrite(&self) {
+        // Groups begin and end at sectors, pages are larger: a page that is not at hand would have to be read while
+        // somebody waits. Advice that is not taken costs just that.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::WillNeed);
     }
 
     fn length(&self) -> io::Result<u64> {

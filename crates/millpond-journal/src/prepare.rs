@@ -1,15 +1,17 @@
-//! Preparing the next segment before it is needed, on whatever thread has time.
+//! Segments' files before and after their time in the log, on whatever thread has time.
 //!
-//! Owns the rule that a segment is created once, by whoever comes first. Must never write into it: a prepared
-//! segment is all zeros until the writer enters it.
+//! Owns the rule that a segment is created once, by whoever comes first, and the one spare file that waits to be used
+//! again. Must never write into a file that has a place in the log, nor give a file that somebody still reads another
+//! place in it.
 
 use crate::{
-    format::segment_name,
+    files::Retired,
+    format::{index_name, segment_name, spare_name},
     storage::{Storage, StorageFile, is_full},
 };
 use std::{
     fmt, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// Why no segment could be prepared. The log itself is unharmed.
@@ -32,15 +34,35 @@ pub enum PrepareError {
     },
 }
 
-/// Creates segments ahead of the writer. Cheap to clone; give one to a background thread.
+/// The file of a segment that the log has given up could not be removed: the directory's state is unknown until the
+/// log is opened again.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot remove segment {}: {source}; restart to recover what was synced", segment_name(*.number))]
+pub struct DisposeError {
+    /// The segment.
+    pub number: u32,
+    /// What the storage said.
+    pub source: io::Error,
+}
+
+/// Makes segments ahead of the writer and takes care of those it has given up. Cheap to clone; give one to a
+/// background thread.
 #[derive(Clone)]
 pub struct Preparer {
     storage: Arc<dyn Storage>,
     segment_bytes: u32,
-    newest: Arc<Mutex<Prepared>>,
+    state: Arc<Mutex<State>>,
 }
 
-/// A zero-filled, synced segment that nothing was written to.
+struct State {
+    /// The newest segment that exists.
+    newest: Prepared,
+    /// A file of the right length without a place in the log: the newest segment of which it may hold frames.
+    spare: Option<u32>,
+}
+
+/// A synced file that the log has not entered: all zeros, or a file that was an older segment. What it then holds is
+/// no frame of this segment, and so none of the log.
 #[derive(Clone)]
 pub struct Prepared {
     pub(crate) number: u32,
@@ -49,39 +71,96 @@ pub struct Prepared {
 }
 
 impl Preparer {
-    /// `newest` is the newest segment that exists.
-    pub(crate) fn new(storage: Arc<dyn Storage>, segment_bytes: u32, newest: Prepared) -> Self {
-        Self { storage, segment_bytes, newest: Arc::new(Mutex::new(newest)) }
+    /// `newest` is the newest segment that exists, `spare` the number of a spare file of the right length.
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        segment_bytes: u32,
+        newest: Prepared,
+        spare: Option<u32>,
+    ) -> Self {
+        Self { storage, segment_bytes, state: Arc::new(Mutex::new(State { newest, spare })) }
     }
 
-    /// Creates segment `number`, as [`Writer::wants_next`](crate::Writer::wants_next) asked for it, and syncs it:
-    /// this takes as long as writing a whole segment of zeros. Asking again, or from two threads at once, is
-    /// harmless: the segment is created once, and a number that the log has passed yields a value that
-    /// [`Writer::install`](crate::Writer::install) ignores.
+    /// Makes segment `number`, as [`Writer::wants_next`](crate::Writer::wants_next) asked for it, and syncs it: at
+    /// once if a file is at hand that was a segment before, otherwise in the time it takes to write a whole segment of
+    /// zeros. Asking again, or from two threads at once, is harmless: the segment is made once, and a number that the
+    /// log has passed yields a value that [`Writer::install`](crate::Writer::install) ignores.
     ///
     /// # Panics
     /// If `number` is not the one that the writer asked for.
     pub fn prepare(&self, number: u32) -> Result<Prepared, PrepareError> {
-        // Held while the file is created, so that the writer waits for a preparation that is under way.
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest.number >= number {
-            return Ok(newest.clone());
+        // Held while the file is made, so that the writer waits for a preparation that is under way.
+        let mut state = self.state();
+        if state.newest.number >= number {
+            return Ok(state.newest.clone());
         }
-        assert_eq!(newest.number + 1, number, "segments are prepared one by one, in order");
-        let created = self.storage.create(&segment_name(number), u64::from(self.segment_bytes));
-        let file = created.map_err(|source| {
+        assert_eq!(state.newest.number + 1, number, "segments are prepared one by one, in order");
+        let made = match state.spare.take() {
+            Some(spare) => self.reuse(spare, number),
+            None => self.storage.create(&segment_name(number), u64::from(self.segment_bytes)),
+        };
+        let file = made.map_err(|source| {
             if is_full(&source) { PrepareError::Full { number } } else { PrepareError::Io { number, source } }
         })?;
-        *newest = Prepared { number, file, capacity: self.segment_bytes };
-        Ok(newest.clone())
+        state.newest = Prepared { number, file, capacity: self.segment_bytes };
+        Ok(state.newest.clone())
     }
 
-    pub(crate) fn storage(&self) -> &dyn Storage {
-        &*self.storage
+    /// A file that was a segment becomes another one. Its bytes stay as they are until they are overwritten.
+    fn reuse(&self, spare: u32, number: u32) -> io::Result<Arc<dyn StorageFile>> {
+        assert!(
+            spare < number,
+            "a frame is told from those of its file's earlier life by the segment's number"
+        );
+        self.storage.rename(&spare_name(spare), &segment_name(number))?;
+        let file = self.storage.open(&segment_name(number))?;
+        file.expect_overwrite();
+        Ok(file)
+    }
+
+    /// Sees to the file of a segment that [`Writer::retire`](crate::Writer::retire) gave up: keeps it for the next
+    /// segment if it may, has the right length, nobody reads it and none is kept already; deletes it otherwise. In the
+    /// order of the segments.
+    ///
+    /// # Errors
+    /// Stop the process: as with the writer, nothing is tried again.
+    #[expect(clippy::needless_pass_by_value, reason = "a segment is disposed of once")]
+    pub fn dispose(&self, retired: Retired) -> Result<(), DisposeError> {
+        let number = retired.segment();
+        let mut state = self.state();
+        let result = self.delete_index(number).and_then(|()| {
+            if state.spare.is_some() || !self.is_reusable(&retired)? {
+                return self.storage.delete(&segment_name(number));
+            }
+            self.storage.rename(&segment_name(number), &spare_name(number))?;
+            state.spare = Some(number);
+            Ok(())
+        });
+        result.map_err(|source| DisposeError { number, source })
+    }
+
+    fn is_reusable(&self, retired: &Retired) -> io::Result<bool> {
+        if !retired.is_reusable() {
+            return Ok(false);
+        }
+        let file = self.storage.open(&segment_name(retired.segment()))?;
+        Ok(file.length()? == u64::from(self.segment_bytes))
+    }
+
+    fn delete_index(&self, number: u32) -> io::Result<()> {
+        match self.storage.delete(&index_name(number)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
     }
 
     pub(crate) fn segment_bytes(&self) -> u32 {
         self.segment_bytes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing inside can be left half done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,12 +8,15 @@ use crate::{
     files::Files,
     format::{
         FORMAT_FILE, FORMAT_VERSION, FormatFileError, Place, Position, SECTOR_BYTES, Secrets,
-        decode_format_file, encode_format_file, segment_name, segment_number,
+        decode_format_file, encode_format_file, index_name, index_number, segment_name, segment_number,
+        spare_name, spare_number,
     },
     index::Index,
     prepare::{Prepared, Preparer},
-    scan::{Beyond, Replayed, Walk, capacity, look_beyond, walk},
+    scan::{Beyond, Replay, Replayed, Walk, look_beyond, walk},
+    seal::Sealer,
     storage::{Storage, is_full},
+    window::capacity,
     writer::{CommitError, Tail, Writer},
 };
 use std::{io, ops::ControlFlow, sync::Arc};
@@ -52,6 +55,8 @@ pub struct Opened {
     pub index: Index,
     /// For readers.
     pub files: Files,
+    /// Writes indexes of complete segments.
+    pub sealer: Sealer,
     /// What was found.
     pub report: RecoveryReport,
 }
@@ -78,7 +83,7 @@ pub struct RecoveryReport {
 pub struct Cut {
     /// The log's new end.
     pub place: Place,
-    /// Bytes behind it that were not zero, in whole sectors.
+    /// Bytes of frames, whole or torn, that lay behind it.
     pub bytes: u64,
 }
 
@@ -152,8 +157,10 @@ pub enum OpenError {
 /// Opens the log in `storage`, creating it if there is none (`salt` must then come from the operating system's
 /// randomness; it is ignored otherwise). Calls `replay` for every record in order; `Break` refuses the log.
 ///
-/// The whole log is checked. A tail that was never synced may be torn: it is cut, and the report says so. Damage
-/// to anything else refuses the log and changes nothing. When this returns, everything replayed is durable.
+/// Complete segments are read by their index, where they have one: then damage to a frame in the middle, and to any
+/// body, is found when it is read. Everything else is checked whole. A tail that was never synced may be torn: it is
+/// cut, and the report says so. Damage to anything else refuses the log and changes nothing. When this returns,
+/// everything replayed is durable.
 ///
 /// `replay` may see records of a log that is refused in the end: drop them on error.
 pub fn open(
@@ -168,24 +175,26 @@ pub fn open(
     {
         return Err(OpenError::SegmentBytes { segment_bytes });
     }
-    let segments = list_segments(&*storage)?;
+    let Listing { segments, spares, indexes } = list(&*storage)?;
     let secrets = Secrets::from_salt(&read_or_create_format(&*storage, segments.is_empty(), &salt)?);
     let first = segments.first().copied().unwrap_or(1);
     let mut index = Index::new(first, segment_bytes);
     let mut log = Log { storage, secrets, segment_bytes, segments };
     let is_new = log.segments.is_empty();
-    let (walked, cut) = if is_new { (None, None) } else { log.check(&mut index, replay)? };
+    let (walked, cut) =
+        if is_new { (None, None) } else { log.check(&mut Replay { index: &mut index, tell: replay })? };
     if was_used && walked.is_none() {
         return Err(OpenError::Corrupt { place: Place { segment: first, offset: 0 } });
     }
-    let (current, end, tail) = match walked {
-        Some((walk, tail)) => (log.open_segment(walk.end.segment)?, walk.end.offset, tail),
+    let (current, end, tail) = match &walked {
+        Some((walk, tail)) => (log.open_segment(walk.end.segment)?, walk.end.offset, *tail),
         None => (log.start_afresh()?, 0, Tail::default()),
     };
     let files = log.files(&current);
-    let next = log.spare_segment(current.number)?;
+    let next = log.next_segment(current.number)?;
     let newest = next.clone().unwrap_or_else(|| current.clone());
-    let preparer = Preparer::new(Arc::clone(&log.storage), segment_bytes, newest);
+    let spare = log.keep_spare(&spares, newest.number)?;
+    let preparer = Preparer::new(Arc::clone(&log.storage), segment_bytes, newest, spare);
     let number = current.number;
     let mut writer = Writer::resume(files.clone(), preparer, current, end, tail, first);
     if let Some(next) = next {
@@ -195,10 +204,13 @@ pub fn open(
     log.storage.fence(epoch).map_err(|source| io_error("fencing off other writers", source))?;
     writer.begin_epoch(epoch).map_err(OpenError::Begin)?;
     index.wrote(writer.end().segment);
-    let (frames, records) = walked.map_or((0, 0), |(walk, _)| (walk.frames, walk.records));
+    index.has_spare(spare.is_some());
+    log.remove_stray_indexes(&indexes, number)?;
+    let sealer = Sealer::new(Arc::clone(&log.storage), files.clone());
+    let (frames, records) = walked.as_ref().map_or((0, 0), |(walk, _)| (walk.frames, walk.records));
     let segments = writer.end().segment.max(number) - first + 1;
     let report = RecoveryReport { created: walked.is_none(), epoch, segments, frames, records, cut };
-    Ok(Opened { writer, index, files, report })
+    Ok(Opened { writer, index, files, sealer, report })
 }
 
 /// The directory in the middle of recovery.
@@ -213,12 +225,8 @@ struct Log {
 impl Log {
     /// Reads everything, decides, and cuts the tail. `None` if nothing was ever synced here.
     #[expect(clippy::type_complexity, reason = "two facts that only the caller above puts together")]
-    fn check(
-        &mut self,
-        index: &mut Index,
-        replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
-    ) -> Result<(Option<(Walk, Tail)>, Option<Cut>), OpenError> {
-        let walk = walk(&*self.storage, &self.secrets, &self.segments, index, replay)?;
+    fn check(&mut self, replay: &mut Replay<'_>) -> Result<(Option<(Walk, Tail)>, Option<Cut>), OpenError> {
+        let walk = walk(&*self.storage, &self.secrets, &self.segments, replay)?;
         let beyond = look_beyond(&*self.storage, &self.secrets, &self.segments, walk.end)?;
         let first = self.segments[0];
         if walk.oldest < first {
@@ -237,19 +245,14 @@ impl Log {
         Ok((Some((walk, tail)), cut))
     }
 
-    /// Removes whatever lies behind the end, so that nothing but zeros follows it, and makes the rest durable.
+    /// Removes whatever frames lie behind the end, and makes the rest durable.
     fn cut_tail(&mut self, walk: &Walk, beyond: &Beyond) -> Result<Option<Cut>, OpenError> {
         let end = walk.end;
-        let mut bytes: u64 = beyond.dirty.iter().map(|(from, to)| u64::from(to - from)).sum();
         // From the newest on: a crash in between must not leave a gap.
         while let Some(&segment) = self.segments.last().filter(|&&segment| segment > end.segment) {
-            let blank = beyond.blank.contains(&segment);
-            let spare = self.open_segment(segment)?;
-            if blank && segment == end.segment + 1 && spare.capacity == self.segment_bytes {
+            let is_next = segment == end.segment + 1 && beyond.unused.contains(&segment);
+            if is_next && self.open_segment(segment)?.capacity == self.segment_bytes {
                 break;
-            }
-            if !blank {
-                bytes += u64::from(spare.capacity);
             }
             self.delete_newest()?;
         }
@@ -272,6 +275,7 @@ impl Log {
             }
         }
         file.sync_data().map_err(|source| io_error(what(), source))?;
+        let bytes = beyond.debris_bytes;
         Ok((bytes > 0).then_some(Cut { place: end, bytes }))
     }
 
@@ -303,10 +307,37 @@ impl Log {
         Ok(Prepared { number, file, capacity })
     }
 
-    /// The blank segment behind `current` that an earlier writer prepared.
-    fn spare_segment(&self, current: u32) -> Result<Option<Prepared>, OpenError> {
+    /// The segment behind `current` that an earlier writer prepared and never entered.
+    fn next_segment(&self, current: u32) -> Result<Option<Prepared>, OpenError> {
         let spare = self.segments.last().copied().filter(|&segment| segment > current);
         spare.map(|segment| self.open_segment(segment)).transpose()
+    }
+
+    /// Chooses among the files without a place in the log the one to use again, and deletes the others: those of
+    /// another length, and any that may hold frames of a segment that is yet to come.
+    fn keep_spare(&self, spares: &[u32], newest: u32) -> Result<Option<u32>, OpenError> {
+        let mut kept = None;
+        for &number in spares {
+            let name = spare_name(number);
+            let io = |source| io_error(&name, source);
+            let length = self.storage.open(&name).map_err(io)?.length().map_err(io)?;
+            if kept.is_none() && number <= newest && length == u64::from(self.segment_bytes) {
+                kept = Some(number);
+            } else {
+                self.storage.delete(&name).map_err(io)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    /// An index goes with its segment; a crash may leave it behind, and a segment before the last has none for long.
+    fn remove_stray_indexes(&self, indexes: &[u32], current: u32) -> Result<(), OpenError> {
+        let strays = indexes.iter().filter(|&&number| number >= current || number < self.segments[0]);
+        for &number in strays {
+            let name = index_name(number);
+            self.storage.delete(&name).map_err(|source| io_error(name, source))?;
+        }
+        Ok(())
     }
 
     fn files(&self, current: &Prepared) -> Files {
@@ -319,16 +350,28 @@ impl Log {
     }
 }
 
-fn list_segments(storage: &dyn Storage) -> Result<Vec<u32>, OpenError> {
+/// The directory's files, in order.
+struct Listing {
+    segments: Vec<u32>,
+    spares: Vec<u32>,
+    indexes: Vec<u32>,
+}
+
+fn list(storage: &dyn Storage) -> Result<Listing, OpenError> {
     let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
-    let mut segments: Vec<u32> = names.iter().filter_map(|name| segment_number(name)).collect();
-    segments.sort_unstable();
+    let sorted = |number: fn(&str) -> Option<u32>| {
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let (segments, spares) = (sorted(segment_number), sorted(spare_number));
+    let indexes = sorted(index_number);
     for pair in segments.windows(2) {
         if pair[0] + 1 != pair[1] {
             return Err(OpenError::MissingSegment { segment: pair[0] + 1 });
         }
     }
-    Ok(segments)
+    Ok(Listing { segments, spares, indexes })
 }
 
 fn read_or_create_format(
@@ -343,7 +386,7 @@ fn read_or_create_format(
             FormatFileError::Version(found) => OpenError::Version { found, expected: FORMAT_VERSION },
         }),
         None if is_empty => {
-            storage.write_small(FORMAT_FILE, &encode_format_file(salt)).map_err(io)?;
+            storage.write_whole(FORMAT_FILE, &encode_format_file(salt)).map_err(io)?;
             Ok(*salt)
         }
         None => Err(OpenError::FormatFile),

@@ -5,18 +5,15 @@
 //! checked.
 
 use crate::{
-    format::{
-        FRAME_HEADER_BYTES, FrameHeader, Place, Position, SECTOR_BYTES, Secrets, segment_name, split_record,
-    },
+    format::{FRAME_HEADER_BYTES, FrameHeader, Place, Position, Record, SECTOR_BYTES, Secrets, split_record},
     index::Index,
-    recovery::{OpenError, SEGMENT_BYTES_MIN, SEGMENT_BYTES_UNIT},
-    storage::{Storage, StorageFile},
+    recovery::OpenError,
+    sealed::{Damaged, SealedIndex},
+    storage::Storage,
+    window::Window,
     writer::Tail,
 };
-use std::{ops::ControlFlow, sync::Arc};
-
-/// How much is read at once, unless a frame is larger.
-const READ_BYTES: u64 = 1024 * 1024;
+use std::ops::ControlFlow;
 
 /// A record met in recovery, in log order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +24,13 @@ pub struct Replayed<'a> {
     pub anchor: bool,
     /// Where it lies.
     pub position: Position,
-    /// What was pushed.
-    pub payload: &'a [u8],
+    /// What was pushed, as far as replay needs it: all of it, or what
+    /// [`Writer::push_with_body`](crate::Writer::push_with_body) was told is the head.
+    pub head: &'a [u8],
 }
 
 /// What the walk along the chain found.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Walk {
     /// The last frame's place in the chain; `None` if there is no valid frame at all.
     pub(crate) tail: Option<Tail>,
@@ -46,68 +44,184 @@ pub(crate) struct Walk {
     pub(crate) records: u64,
 }
 
+/// What replay is told, and where anchors are written down.
+pub(crate) struct Replay<'a> {
+    pub(crate) index: &'a mut Index,
+    pub(crate) tell: &'a mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
+}
+
+impl Replay<'_> {
+    fn record(
+        &mut self,
+        position: Position,
+        key: Option<u64>,
+        anchor: bool,
+        head: &[u8],
+    ) -> Result<(), OpenError> {
+        if let (Some(key), true) = (key, anchor) {
+            self.index.placed(key, position);
+        }
+        match (self.tell)(Replayed { key, anchor, position, head }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(OpenError::Refused { position }),
+        }
+    }
+}
+
 /// Follows the chain through `segments` (consecutive, not empty), replaying every record and indexing every
-/// anchor. Ends at the first frame that does not belong to the chain.
+/// anchor. Ends at the first frame that does not belong to the chain. A segment that is followed by another is told
+/// by its index, if it has one that fits.
 pub(crate) fn walk(
     storage: &dyn Storage,
     secrets: &Secrets,
     segments: &[u32],
-    index: &mut Index,
-    replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
+    replay: &mut Replay<'_>,
 ) -> Result<Walk, OpenError> {
     let start = Place { segment: segments[0], offset: 0 };
     let mut walk =
         Walk { tail: None, end: start, proven: start, oldest: start.segment, frames: 0, records: 0 };
+    let newest = segments[segments.len() - 1];
+    // Whether the last segment had an index, and so was left for the next one for good.
+    let mut left_for_good = false;
     for &segment in segments {
         let mut window = Window::open(storage, segment)?;
+        let from_index = match SealedIndex::open(storage, secrets, segment, window.capacity) {
+            Some(index) => walk.follow_index(secrets, segment, &window, index, replay)?,
+            None => Told::UpTo(0),
+        };
+        if let Told::UpTo(offset) = from_index {
+            walk.follow_frames(secrets, segment, &mut window, offset, replay)?;
+            if walk.end.segment != segment || walk.end.offset == 0 {
+                if left_for_good {
+                    return Err(OpenError::Corrupt { place: Place { segment, offset: 0 } });
+                }
+                break;
+            }
+        }
+        left_for_good = matches!(from_index, Told::All);
+    }
+    if left_for_good {
+        return Err(OpenError::MissingSegment { segment: newest + 1 });
+    }
+    Ok(walk)
+}
+
+/// How much of a segment's records an index has told.
+enum Told {
+    All,
+    /// Those before this offset: the rest of the index cannot be used.
+    UpTo(u32),
+}
+
+impl Walk {
+    /// Goes on with what `index` says of `segment`, if it was made from this very segment and that follows.
+    fn follow_index(
+        &mut self,
+        secrets: &Secrets,
+        segment: u32,
+        window: &Window,
+        mut index: SealedIndex,
+        replay: &mut Replay<'_>,
+    ) -> Result<Told, OpenError> {
+        let first = window.header(secrets, Place { segment, offset: 0 })?;
+        let last = window.header(secrets, Place { segment, offset: index.last_offset })?;
+        let (Some((first, first_raw)), Some((last, last_raw))) = (first, last) else {
+            return Ok(Told::UpTo(0));
+        };
+        if first_raw != index.first || last_raw != index.last || !follows(self.tail.as_ref(), &first) {
+            return Ok(Told::UpTo(0));
+        }
+        check_length(segment, window.capacity, &first)?;
+        replay.index.reached(segment, window.capacity);
+        replay.index.sealed(segment, index.bytes);
+        let mut told_up_to = 0;
+        let mut refused = None;
+        loop {
+            let more = index.next_block(|entry| {
+                let position = Position { segment, offset: entry.offset, length: entry.payload_bytes };
+                told_up_to = entry.offset + 1;
+                refused = replay.record(position, entry.key, entry.anchor, entry.head).err();
+                refused.is_none()
+            });
+            if let Some(error) = refused {
+                return Err(error);
+            }
+            match more {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Damaged) => {
+                    replay.index.sealed(segment, 0);
+                    return Ok(Told::UpTo(told_up_to));
+                }
+            }
+        }
+        self.tail = Some(Tail::of(&last));
+        self.end = Place { segment, offset: end_of(&last) };
+        self.proven = last.synced;
+        self.oldest = last.oldest;
+        self.frames += u64::from(index.frames);
+        self.records += index.records;
+        Ok(Told::All)
+    }
+
+    /// Goes on with the frames of `segment`. Records in front of `told_up_to` have been told already.
+    fn follow_frames(
+        &mut self,
+        secrets: &Secrets,
+        segment: u32,
+        window: &mut Window,
+        told_up_to: u32,
+        replay: &mut Replay<'_>,
+    ) -> Result<(), OpenError> {
         let capacity = window.capacity;
         let mut place = Place { segment, offset: 0 };
         while let Some((header, frame)) = window.frame(secrets, place)? {
-            if !follows(walk.tail.as_ref(), &header) {
+            if !follows(self.tail.as_ref(), &header) {
                 break;
             }
             if place.offset == 0 {
                 check_length(segment, capacity, &header)?;
-                index.reached(segment, capacity);
+                replay.index.reached(segment, capacity);
             }
-            replay_frame(&header, frame, index, replay)?;
-            walk.tail = Some(Tail { sequence: header.sequence, epoch: header.epoch, chain: header.crc });
-            walk.frames += 1;
-            walk.records += u64::from(header.record_count);
-            walk.proven = header.synced;
-            walk.oldest = header.oldest;
+            records_of(&header, frame, &mut |offset, record| {
+                if offset < told_up_to {
+                    return Ok(());
+                }
+                let length = u32::try_from(record.payload.len()).expect("within a frame below 4 GiB");
+                let position = Position { segment, offset, length };
+                replay.record(position, record.key, record.anchor, record.head())
+            })?;
+            self.tail = Some(Tail::of(&header));
+            self.frames += 1;
+            self.records += u64::from(header.record_count);
+            self.proven = header.synced;
+            self.oldest = header.oldest;
             place.offset = end_of(&header);
-            walk.end = place;
+            self.end = place;
         }
-        if place.offset == 0 {
-            break;
-        }
+        Ok(())
     }
-    Ok(walk)
 }
 
 /// Whether `header` is the frame after `tail`. The first frame of the oldest segment has nothing to follow.
 fn follows(tail: Option<&Tail>, header: &FrameHeader) -> bool {
     match tail {
         None => header.place.segment > 1 || (header.sequence == 1 && header.chain == 0),
-        Some(tail) => {
-            tail.sequence.checked_add(1) == Some(header.sequence)
-                && header.chain == tail.chain
-                && header.epoch >= tail.epoch
-        }
+        Some(tail) => tail.precedes(header),
     }
 }
 
-fn end_of(header: &FrameHeader) -> u32 {
+/// Where a frame that lies within its segment ends.
+pub(crate) fn end_of(header: &FrameHeader) -> u32 {
     let end = u64::from(header.place.offset) + header.frame_bytes();
     u32::try_from(end).expect("a frame that was read lies within its segment")
 }
 
-fn replay_frame(
+/// Calls `each` with every record of an intact frame and its offset in the segment.
+pub(crate) fn records_of(
     header: &FrameHeader,
     frame: &[u8],
-    index: &mut Index,
-    replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
+    each: &mut dyn FnMut(u32, Record<'_>) -> Result<(), OpenError>,
 ) -> Result<(), OpenError> {
     // A frame with a right checksum and wrong records was written wrong: the same as damage to whoever reads it.
     let damaged = || OpenError::Corrupt { place: header.place };
@@ -119,15 +233,7 @@ fn replay_frame(
         let (record, after) = split_record(rest).ok_or_else(damaged)?;
         rest = after;
         let offset = header.place.offset + u32::try_from(start).expect("within a frame below 4 GiB");
-        let length = u32::try_from(record.payload.len()).expect("within a frame below 4 GiB");
-        let position = Position { segment: header.place.segment, offset, length };
-        if let (Some(key), true) = (record.key, record.anchor) {
-            index.placed(key, position);
-        }
-        let replayed = Replayed { key: record.key, anchor: record.anchor, position, payload: record.payload };
-        if replay(replayed).is_break() {
-            return Err(OpenError::Refused { position });
-        }
+        each(offset, record)?;
     }
     if rest.is_empty() { Ok(()) } else { Err(damaged()) }
 }
@@ -135,13 +241,16 @@ fn replay_frame(
 /// What lies behind the end of the chain.
 #[derive(Debug, Default)]
 pub(crate) struct Beyond {
-    /// Sectors of the last segment that are not zero, as half-open byte ranges.
+    /// Bytes of frames, whole or torn, that belong to the segments they lie in.
+    pub(crate) debris_bytes: u64,
+    /// If the last segment holds such frames: its sectors behind the end that are not zero, as half-open byte ranges.
     pub(crate) dirty: Vec<(u32, u32)>,
-    /// Later segments that hold nothing but zeros.
-    pub(crate) blank: Vec<u32>,
+    /// Later segments that were never entered: no frame in them belongs there.
+    pub(crate) unused: Vec<u32>,
 }
 
-/// Looks at everything behind `end`, in its segment and in all later ones.
+/// Looks at everything behind `end`, in its segment and in all later ones. What the file of a segment holds of an
+/// earlier life under another number counts for nothing.
 ///
 /// # Errors
 /// [`OpenError::Corrupt`] if an intact frame there says that the log was synced beyond `end`: then what is
@@ -160,25 +269,30 @@ pub(crate) fn look_beyond(
         let is_end = segment == end.segment;
         let mut place = Place { segment, offset: if is_end { end.offset } else { 0 } };
         let mut dirty = Vec::new();
+        let mut debris_bytes = 0;
         while let Some(sector) = window.sector(place)? {
             if sector.iter().any(|&byte| byte != 0) {
                 extend(&mut dirty, place.offset);
             }
-            let frame = window.frame(secrets, place)?;
+            // A header is written whole or not at all, so one that fits is a frame of this segment, maybe torn.
+            let header = FrameHeader::parse(secrets, sector, place);
+            debris_bytes += header.map_or(0, |header| header.frame_bytes());
+            let frame = if header.is_some() { window.frame(secrets, place)? } else { None };
             next_is_damaged |= place.offset == 0 && segment == end.segment + 1 && frame.is_none();
             lost |= frame.is_some_and(|(header, _)| header.synced > end);
             place.offset += SECTOR_BYTES;
         }
-        if is_end {
-            beyond.dirty = dirty;
-        } else if dirty.is_empty() {
-            beyond.blank.push(segment);
+        beyond.debris_bytes += debris_bytes;
+        match (is_end, debris_bytes) {
+            (true, 1..) => beyond.dirty = dirty,
+            (false, 0) => beyond.unused.push(segment),
+            _ => {}
         }
     }
     if !lost {
         return Ok(beyond);
     }
-    // Zeros up to the end of a segment are how every segment ends; then the damage is at the start of the next.
+    // That nothing follows is how every segment ends; then the damage is at the start of the next.
     let ended = beyond.dirty.is_empty() && next_is_damaged;
     Err(OpenError::Corrupt { place: if ended { Place { segment: end.segment + 1, offset: 0 } } else { end } })
 }
@@ -190,64 +304,6 @@ fn extend(ranges: &mut Vec<(u32, u32)>, offset: u32) {
     }
 }
 
-/// A segment file, read piece by piece.
-struct Window {
-    segment: u32,
-    file: Arc<dyn StorageFile>,
-    capacity: u32,
-    buffer: Vec<u8>,
-    start: u64,
-}
-
-impl Window {
-    fn open(storage: &dyn Storage, segment: u32) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io { what: segment_name(segment), source };
-        let file = storage.open(&segment_name(segment)).map_err(io)?;
-        let length = file.length().map_err(io)?;
-        let capacity = capacity(&*file).map_err(io)?;
-        // Segments are created whole: a file of any other length has lost something since.
-        if !length.is_multiple_of(u64::from(SEGMENT_BYTES_UNIT)) || length < u64::from(SEGMENT_BYTES_MIN) {
-            return Err(OpenError::Corrupt { place: Place { segment, offset: capacity } });
-        }
-        Ok(Self { segment, file, capacity, buffer: Vec::new(), start: 0 })
-    }
-
-    /// The bytes of one sector; `None` at the end of the segment.
-    fn sector(&mut self, place: Place) -> Result<Option<&[u8]>, OpenError> {
-        if u64::from(place.offset) + u64::from(SECTOR_BYTES) > u64::from(self.capacity) {
-            return Ok(None);
-        }
-        self.bytes(u64::from(place.offset), u64::from(SECTOR_BYTES)).map(Some)
-    }
-
-    /// The frame at `place` if it is intact; whether it belongs to the chain is the caller's question.
-    fn frame(&mut self, secrets: &Secrets, place: Place) -> Result<Option<(FrameHeader, &[u8])>, OpenError> {
-        let Some(sector) = self.sector(place)? else { return Ok(None) };
-        let Some(header) = FrameHeader::parse(secrets, sector, place) else { return Ok(None) };
-        if u64::from(place.offset) + header.frame_bytes() > u64::from(self.capacity) {
-            return Ok(None);
-        }
-        let frame = self.bytes(u64::from(place.offset), header.frame_bytes())?;
-        Ok(header.is_intact(secrets, frame).then_some((header, frame)))
-    }
-
-    /// `length` bytes at `offset`, both within the segment.
-    fn bytes(&mut self, offset: u64, length: u64) -> Result<&[u8], OpenError> {
-        let held = self.start..self.start + self.buffer.len() as u64;
-        if offset < held.start || offset + length > held.end {
-            let read = length.max(READ_BYTES).min(u64::from(self.capacity) - offset);
-            self.buffer.resize(to_usize(read), 0);
-            self.start = offset;
-            self.file.read_at(offset, &mut self.buffer).map_err(|source| OpenError::Io {
-                what: format!("{} at offset {offset}", segment_name(self.segment)),
-                source,
-            })?;
-        }
-        let from = to_usize(offset - self.start);
-        Ok(&self.buffer[from..from + to_usize(length)])
-    }
-}
-
 /// Whether a segment's file is as long as its first frame says.
 fn check_length(segment: u32, capacity: u32, first: &FrameHeader) -> Result<(), OpenError> {
     if first.segment_bytes == capacity {
@@ -255,17 +311,6 @@ fn check_length(segment: u32, capacity: u32, first: &FrameHeader) -> Result<(), 
     }
     let offset = capacity.min(first.segment_bytes);
     Err(OpenError::Corrupt { place: Place { segment, offset } })
-}
-
-/// Whole sectors of a file, as far as a segment can address them.
-pub(crate) fn capacity(file: &dyn StorageFile) -> std::io::Result<u32> {
-    let length = file.length()?;
-    let sectors = length / u64::from(SECTOR_BYTES) * u64::from(SECTOR_BYTES);
-    Ok(u32::try_from(sectors).unwrap_or(u32::MAX / SECTOR_BYTES * SECTOR_BYTES))
-}
-
-fn to_usize(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("a length within a segment fits into memory's address range")
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! A disk in memory that can lose power, run full, fail and rot, the same way every time.
 //!
 //! Owns the model of what a power loss may leave: every sector written since the file's last sync survives or
-//! not, on its own, and so does every creation and deletion since the directory's last sync. Must never be kinder
-//! than a real disk: what was not synced is never promised.
+//! not, on its own, and so does every creation, renaming and deletion since the directory's last sync. Must never be
+//! kinder than a real disk: what was not synced is never promised.
 
 use crate::{
     format::SECTOR_BYTES,
     storage::{Storage, StorageFile},
 };
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, io,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -33,9 +33,9 @@ pub enum Unsynced<'a> {
         /// Number of the sector in it.
         sector: u64,
     },
-    /// The creation, replacement or deletion of a file: survives, or did not happen.
+    /// The creation, replacement, renaming or deletion of a file: survives, or did not happen.
     Entry {
-        /// The file.
+        /// The file; of a renaming its new name.
         file: &'a str,
     },
 }
@@ -46,6 +46,7 @@ enum Operation {
     Write,
     Sync,
     Create,
+    Rename,
     Delete,
 }
 
@@ -54,9 +55,12 @@ struct State {
     files: BTreeMap<String, u64>,
     /// What the directory holds after a power loss, unless pending changes survive.
     durable_files: BTreeMap<String, u64>,
+    /// Renamings since the directory's last sync: each of them happens wholly or not at all.
+    renamed: Vec<(String, String)>,
     contents: BTreeMap<u64, Content>,
     next_content: u64,
     operations: u64,
+    renamings: u64,
     writes: u64,
     syncs: u64,
     power_off_at: Option<u64>,
@@ -84,9 +88,15 @@ impl SimulatedDisk {
         Self::default()
     }
 
-    /// Number of operations so far that changed the disk: writes, syncs, creations, deletions and directory syncs.
+    /// Number of operations so far that changed the disk: writes, syncs, creations, renamings, deletions and
+    /// directory syncs.
     pub fn operations(&self) -> u64 {
         self.state().operations
+    }
+
+    /// Number of files that were given another name so far.
+    pub fn renamings(&self) -> u64 {
+        self.state().renamings
     }
 
     /// The power goes in the middle of operation number `operation` (from 0): it may have happened as far as
@@ -119,8 +129,18 @@ impl SimulatedDisk {
     pub fn crash_with(&self, mut survives: impl FnMut(Unsynced<'_>) -> bool) -> Self {
         let state = self.state();
         let mut files = state.durable_files.clone();
+        let mut decided = BTreeSet::new();
+        for (from, to) in &state.renamed {
+            decided.extend([from, to]);
+            if survives(Unsynced::Entry { file: to })
+                && let Some(content) = files.remove(from)
+            {
+                files.insert(to.clone(), content);
+            }
+        }
         let names = state.files.keys().chain(state.durable_files.keys());
-        for file in names.collect::<std::collections::BTreeSet<_>>() {
+        for file in names.collect::<BTreeSet<_>>().difference(&decided) {
+            let file = *file;
             let (now, before) = (state.files.get(file), state.durable_files.get(file));
             if now != before && survives(Unsynced::Entry { file }) {
                 match now {
@@ -286,6 +306,7 @@ impl State {
                 return Err(io::Error::other("injected sync error"));
             }
             state.durable_files = state.files.clone();
+            state.renamed.clear();
             Ok(())
         })?;
         self.remove_unreachable();
@@ -394,7 +415,23 @@ impl Storage for SimulatedDisk {
         state.sync_directory()
     }
 
-    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state();
+        let id = state.find(from)?;
+        if state.files.contains_key(to) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{to} already exists")));
+        }
+        state.operate(Operation::Rename, |state| {
+            state.renamings += 1;
+            state.files.remove(from);
+            state.files.insert(to.to_owned(), id);
+            state.renamed.push((from.to_owned(), to.to_owned()));
+            Ok(())
+        })?;
+        state.sync_directory()
+    }
+
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.state().put_whole(name, bytes.to_vec()).map(drop)
     }
 

@@ -8,8 +8,8 @@ use std::{io, sync::Arc};
 
 /// A flat directory of files of fixed length, held by one journal at a time.
 ///
-/// A segment's files are created whole (zero-filled) and never grow, so no later write needs new space and no
-/// sync needs to write a length.
+/// A segment's file is created whole (zero-filled), or is an older one under a new name, and never grows: no later
+/// write needs new space and no sync needs to write a length.
 pub trait Storage: Send + Sync {
     /// Names of all files, in any order.
     fn list(&self) -> io::Result<Vec<String>>;
@@ -28,8 +28,18 @@ pub trait Storage: Send + Sync {
     /// Removes `name` and syncs the directory. Files that are still open stay readable through their handles.
     fn delete(&self, name: &str) -> io::Result<()>;
 
-    /// Replaces the small file `name` by `bytes`, synced: after a power loss it holds the old or the new bytes.
-    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+    /// Gives the file `from` the name `to`, and syncs the directory. A power loss in the middle leaves it under one of
+    /// the two names. Open handles stay valid.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AlreadyExists`] if there is a file `to`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Replaces the file `name` by `bytes`, synced: after a power loss it holds the old or the new bytes.
+    ///
+    /// # Errors
+    /// As with [`create`](Self::create) when there is no room.
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// The content of a small file, `None` if there is none. Reads at most 64 KiB.
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
@@ -59,6 +69,10 @@ pub trait StorageFile: Send + Sync {
     fn read_cached_at(&self, _offset: u64, _buffer: &mut [u8]) -> io::Result<bool> {
         Ok(false)
     }
+
+    /// The whole file will soon be overwritten piece by piece: what the operating system needs of it for that may be
+    /// fetched now, in the background.
+    fn expect_overwrite(&self) {}
 
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;

@@ -4,10 +4,10 @@
 //! next. Must never retry a failed write or sync: after one, every call fails. Belongs to one thread.
 
 use crate::{
-    files::Files,
+    files::{Files, Retired},
     format::{
         FRAME_HEADER_BYTES, FrameHeader, FrameKind, Place, Position, RECORD_HEADER_BYTES, SECTOR_BYTES,
-        Secrets, append_record, padded, segment_name,
+        Secrets, append_record, padded, place_record, segment_name,
     },
     prepare::{PrepareError, Prepared, Preparer},
     storage::StorageFile,
@@ -16,7 +16,7 @@ use std::{fmt, io, mem, sync::Arc};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 /// Groups leave so much free at the end of every segment: one sector for a mark or the first frame of an epoch, and
-/// one that only [`Writer::delete`] may use, so that a full disk can still give its oldest segment back.
+/// one that only [`Writer::retire`] may use, so that a full disk can still give its oldest segment back.
 const MARK_RESERVE_BYTES: u32 = 2 * SECTOR_BYTES;
 const DELETE_RESERVE_BYTES: u32 = SECTOR_BYTES;
 
@@ -77,6 +77,19 @@ pub(crate) struct Tail {
     pub(crate) sequence: u64,
     pub(crate) epoch: u64,
     pub(crate) chain: u32,
+}
+
+impl Tail {
+    pub(crate) fn of(header: &FrameHeader) -> Self {
+        Self { sequence: header.sequence, epoch: header.epoch, chain: header.crc }
+    }
+
+    /// Whether `header` is the chain's next frame.
+    pub(crate) fn precedes(&self, header: &FrameHeader) -> bool {
+        self.sequence.checked_add(1) == Some(header.sequence)
+            && header.chain == self.chain
+            && header.epoch >= self.epoch
+    }
 }
 
 /// Appends groups of records to the log. Made by [`open`](crate::open).
@@ -156,12 +169,31 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a record to the pending group and returns its index there. `encode` appends the payload. Nothing is
-    /// written before [`commit`](Self::commit).
+    /// Adds a record to the pending group and returns its index there. `encode` appends the payload, all of which is
+    /// replayed. Nothing is written before [`commit`](Self::commit).
     ///
     /// # Panics
-    /// If an anchor has no key, or `encode` removes bytes or appends 4 GiB.
+    /// If an anchor has no key, or `encode` removes bytes or appends 1 GiB.
     pub fn push(&mut self, key: Option<u64>, anchor: bool, encode: impl FnOnce(&mut Vec<u8>)) -> usize {
+        self.push_with_body(key, anchor, |out| {
+            let before = out.len();
+            encode(out);
+            out.len().saturating_sub(before)
+        })
+    }
+
+    /// The same for a record whose payload ends with a body that replay does not need: `encode` returns the length of
+    /// the *head* in front of it. Only the head is handed to replay, and once the segment is sealed only the head is
+    /// read for it.
+    ///
+    /// # Panics
+    /// If an anchor has no key, or `encode` removes bytes, or the head is longer than the payload or 1 GiB.
+    pub fn push_with_body(
+        &mut self,
+        key: Option<u64>,
+        anchor: bool,
+        encode: impl FnOnce(&mut Vec<u8>) -> usize,
+    ) -> usize {
         assert!(key.is_some() || !anchor, "an anchor needs a key");
         if self.group.is_empty() {
             self.group.resize(FRAME_HEADER_BYTES as usize, 0);
@@ -226,7 +258,7 @@ impl Writer {
     /// shutdown. Returns whether it wrote.
     pub fn mark_synced_if_needed(&mut self) -> Result<bool, CommitError> {
         self.check()?;
-        // A segment's last sector belongs to `delete`; the next segment's first frame will be the proof.
+        // A segment's last sector belongs to `retire`; the next segment's first frame will be the proof.
         if !self.proof_due || self.room(DELETE_RESERVE_BYTES) < u64::from(SECTOR_BYTES) {
             return Ok(false);
         }
@@ -263,16 +295,18 @@ impl Writer {
         self.room(MARK_RESERVE_BYTES) + next
     }
 
-    /// Deletes the oldest segment. Whatever superseded its records must have been committed before; it is synced
-    /// here, together with a note of the deletion, before the file goes. Readers' handles stay valid. The note may
-    /// open another segment: tell the index with [`Index::wrote`](crate::Index::wrote).
+    /// Gives up the oldest segment: from here on the log begins with the next one, and no reader finds this one any
+    /// more. Whatever superseded its records must have been committed before; it is synced here, together with a note
+    /// of the deletion. The file itself goes when [`Preparer::dispose`](crate::Preparer::dispose) is told, which may
+    /// take its time on another thread. Readers' handles stay valid. The note may open another segment: tell the index
+    /// with [`Index::wrote`](crate::Index::wrote). With `keep_file` the file may become another segment.
     ///
     /// # Errors
     /// [`CommitError::Full`] if there is no room even for the note: nothing happened, and it may be called again.
     ///
     /// # Panics
     /// If `segment` is not the oldest, or is the one being written.
-    pub fn delete(&mut self, segment: u32) -> Result<(), CommitError> {
+    pub fn retire(&mut self, segment: u32, keep_file: bool) -> Result<Retired, CommitError> {
         assert_eq!(segment, self.oldest, "only the oldest segment is deleted");
         assert!(segment < self.current.number, "the segment being written is never deleted");
         self.check()?;
@@ -282,10 +316,7 @@ impl Writer {
         self.oldest = segment + 1;
         self.write_empty(FrameKind::Mark)?;
         self.sync()?;
-        self.files.remove(segment);
-        let result = self.preparer.storage().delete(&segment_name(segment));
-        self.stopped = result.is_err();
-        result.map_err(|source| CommitError::Io { action: "deleting", segment, source })
+        Ok(self.files.retire(segment, keep_file))
     }
 
     /// Number of this run of the log: one more at every open, synced before the first group is written.
@@ -335,24 +366,33 @@ impl Writer {
         let payload_bytes = group.len() - FRAME_HEADER_BYTES as usize;
         group.resize(group.len().next_multiple_of(SECTOR), 0);
         let Place { segment, offset } = self.end();
-        let result = self.write_frame(FrameKind::Records, &mut group, payload_bytes);
+        let mut placed = Vec::with_capacity(self.records.len());
+        for (start, length) in self.records.drain(..) {
+            let position = Position { segment, offset: offset + start, length };
+            place_record(&mut group[start as usize..], position.place());
+            placed.push(position);
+        }
+        let result = self.write_frame(FrameKind::Records, placed.len(), &mut group, payload_bytes);
         group.clear();
         self.group = group;
-        let position = |(start, length)| Position { segment, offset: offset + start, length };
-        let placed = self.records.drain(..).map(position).collect();
         result.map(|()| placed)
     }
 
     fn write_empty(&mut self, kind: FrameKind) -> Result<(), CommitError> {
-        self.write_frame(kind, &mut [0; SECTOR], 0)
+        self.write_frame(kind, 0, &mut [0; SECTOR], 0)
     }
 
     /// Seals `frame` as the log's next and writes it at the end. There is room: the caller saw to it.
-    fn write_frame(&mut self, kind: FrameKind, frame: &mut [u8], payload: usize) -> Result<(), CommitError> {
+    fn write_frame(
+        &mut self,
+        kind: FrameKind,
+        records: usize,
+        frame: &mut [u8],
+        payload: usize,
+    ) -> Result<(), CommitError> {
         assert!(frame.len() as u64 <= self.room(0), "frames never cross the end of a segment");
         let frame_bytes = u32::try_from(frame.len()).expect("a frame fits into a segment");
         let payload_bytes = u32::try_from(payload).expect("a payload is smaller than its frame");
-        let records = if kind == FrameKind::Records { self.records.len() } else { 0 };
         let header = FrameHeader {
             kind,
             place: self.end(),

@@ -8,7 +8,8 @@ use millpond_engine::content::Stored;
 use millpond_engine::engine::{OpenError, Randomness, restore};
 use millpond_engine::log::{Commit, Entry, Log, Outside};
 use millpond_engine::machine::{Machine, Output};
-use millpond_journal::{CommitError, PrepareError, Preparer, Storage};
+use millpond_engine::segments::{SegmentJob, Segments};
+use millpond_journal::{CommitError, DisposeError, PrepareError, Sealed, Storage, ToSeal};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,9 @@ pub enum HostError {
     /// No segment could be prepared.
     #[error(transparent)]
     Prepare(PrepareError),
+    /// A segment could not be disposed of.
+    #[error(transparent)]
+    Dispose(#[from] DisposeError),
 }
 
 /// Something that came out of the engine.
@@ -49,26 +53,48 @@ pub enum Outcome {
 pub struct Host {
     machine: Machine,
     log: Log,
-    preparer: Preparer,
+    segments: Segments,
+    /// A segment that is to be made, as soon as the disk has room.
+    wanted: Option<u32>,
+    /// Segments to be sealed, one with each group.
+    unsealed: VecDeque<ToSeal>,
     commit_latency: Duration,
     /// What came while the log was busy.
     waiting: Vec<Entry>,
     /// What the log has written, and when the engine hears of it.
-    written: VecDeque<(Mono, Vec<Commit>)>,
+    written: VecDeque<(Mono, Vec<Commit>, Option<Sealed>)>,
     requests: u64,
     outcomes: Vec<Outcome>,
 }
 
-#[derive(Debug, Default)]
-struct Commits(Vec<Commit>);
+/// What the log says and asks for while it writes. What became of segments it learns at once.
+#[derive(Debug)]
+struct Around<'host> {
+    commits: Vec<Commit>,
+    segments: &'host Segments,
+    wanted: &'host mut Option<u32>,
+    unsealed: &'host mut VecDeque<ToSeal>,
+    disposed: Result<(), DisposeError>,
+}
 
-impl Outside for Commits {
+impl Outside for Around<'_> {
     fn report(&mut self, commit: Commit) {
-        self.0.push(commit);
+        self.commits.push(commit);
     }
 
     fn wait_for_room(&mut self) -> bool {
         false
+    }
+
+    fn segment_job(&mut self, job: SegmentJob) {
+        match job {
+            SegmentJob::Prepare(number) => *self.wanted = Some(number),
+            SegmentJob::Seal(what) => self.unsealed.push_back(what),
+            SegmentJob::Dispose(retired) if self.disposed.is_ok() => {
+                self.disposed = self.segments.dispose(retired);
+            }
+            SegmentJob::Dispose(_) => {}
+        }
     }
 }
 
@@ -87,17 +113,25 @@ impl Host {
         chance.fill(&mut randomness.salt);
         chance.fill(&mut randomness.secret);
         let restored = restore(storage, declared, segment_bytes, &randomness, now_at(at))?;
-        let preparer = restored.preparer();
         let mut host = Self {
             machine: restored.machine,
             log: restored.log,
-            preparer,
+            segments: restored.segments,
+            wanted: None,
+            unsealed: VecDeque::new(),
             commit_latency,
             waiting: Vec::new(),
             written: VecDeque::new(),
             requests: 0,
             outcomes: Vec::new(),
         };
+        for job in restored.segment_jobs {
+            match job {
+                SegmentJob::Prepare(number) => host.wanted = Some(number),
+                SegmentJob::Seal(what) => host.unsealed.push_back(what),
+                SegmentJob::Dispose(retired) => host.segments.dispose(retired)?,
+            }
+        }
         host.settle(at)?;
         Ok(host)
     }
@@ -109,7 +143,7 @@ impl Host {
 
     /// When the host must be run again at the latest, if nothing else happens.
     pub fn next_event(&self) -> Option<Mono> {
-        let commit = self.written.front().map(|(at, _)| *at);
+        let commit = self.written.front().map(|(at, ..)| *at);
         match (commit, self.machine.next_wakeup()) {
             (Some(commit), Some(wakeup)) => Some(commit.min(wakeup)),
             (commit, wakeup) => commit.or(wakeup),
@@ -118,10 +152,13 @@ impl Host {
 
     /// Lets the engine know that it is `at`: what is due happens.
     pub fn run(&mut self, at: Mono) -> Result<(), HostError> {
-        while self.written.front().is_some_and(|(due, _)| *due <= at) {
-            let Some((_, commits)) = self.written.pop_front() else { break };
+        while self.written.front().is_some_and(|(due, ..)| *due <= at) {
+            let Some((_, commits, sealed)) = self.written.pop_front() else { break };
             for commit in commits {
                 self.machine.committed(commit, now_at(at));
+            }
+            if let Some(sealed) = sealed {
+                self.machine.sealed(sealed, now_at(at));
             }
             self.settle(at)?;
         }
@@ -167,6 +204,7 @@ impl Host {
                     Output::Dispatch(target, leased, stored) => {
                         self.outcomes.push(Outcome::Dispatch(target, leased, stored));
                     }
+                    Output::Seal(what) => self.unsealed.push_back(what),
                     Output::ReadToCopy(job) => {
                         let contents =
                             job.into_iter().map(|(seq, stored)| (seq, stored.try_read())).collect();
@@ -183,22 +221,34 @@ impl Host {
         if self.waiting.is_empty() || !self.written.is_empty() {
             return Ok(());
         }
-        let mut commits = Commits::default();
-        self.log.write(std::mem::take(&mut self.waiting), &mut commits)?;
-        if let Some(number) = self.log.wants_next() {
+        let mut around = Around {
+            commits: Vec::new(),
+            segments: &self.segments,
+            wanted: &mut self.wanted,
+            unsealed: &mut self.unsealed,
+            disposed: Ok(()),
+        };
+        self.log.write(std::mem::take(&mut self.waiting), &mut around)?;
+        if let Some(number) = *around.wanted {
             // A full disk is tried again with the next group.
-            self.log.prepared(match self.preparer.prepare(number) {
-                Ok(prepared) => Some(prepared),
+            self.log.prepared(match self.segments.prepare(number) {
+                Ok(prepared) => {
+                    *around.wanted = None;
+                    Some(prepared)
+                }
                 Err(PrepareError::Full { .. }) => None,
                 Err(error) => return Err(HostError::Prepare(error)),
             });
-            self.log.report_idle(&mut commits);
+            self.log.report_idle(&mut around);
         }
         // What nobody waits for becomes durable when the log is idle.
-        if !self.log.is_settled() && commits.0.iter().all(|commit| commit.durable.is_none()) {
-            self.log.idle(&mut commits)?;
+        if !self.log.is_settled() && around.commits.iter().all(|commit| commit.durable.is_none()) {
+            self.log.idle(&mut around)?;
         }
-        self.written.push_back((at.plus(self.commit_latency), commits.0));
+        let Around { commits, disposed, .. } = around;
+        disposed?;
+        let sealed = self.unsealed.pop_front().and_then(|what| self.segments.seal(what));
+        self.written.push_back((at.plus(self.commit_latency), commits, sealed));
         Ok(())
     }
 }

@@ -66,12 +66,9 @@ fn message_record(input: &mut &[u8]) -> Decoded<Record> {
     let content_at = input.try_get_u32_le()? as usize;
     let message = Box::new(message(input)?);
     let read = whole.len() - input.len();
-    let fits = if content_at == 0 { input.is_empty() } else { content_at == read };
-    if !fits {
+    // The head ends where the content, if there is one, begins.
+    if !input.is_empty() || (content_at != 0 && content_at != read) {
         return Err(DecodeError::Trailing);
-    }
-    if content_at > 0 {
-        content_head(input)?;
     }
     Ok(Record::Message { message, content: None })
 }

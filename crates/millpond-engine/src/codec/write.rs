@@ -10,7 +10,9 @@ use millpond_core::name::Label;
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::time::Wall;
 
-pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
+/// Returns the length of the record without the content, which comes last.
+pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
+    let start = out.len();
     match record {
         Record::Boot { epoch, next } => {
             out.push(tag::BOOT);
@@ -23,11 +25,13 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
             let at = out.len();
             word(out, 0);
             message(stored, out);
+            let head = out.len() - start;
             if let Some(bytes) = bytes {
                 let offset = u32::try_from(out.len() - at).expect("a message without its body is small");
                 out[at..at + 4].copy_from_slice(&offset.to_le_bytes());
                 content(bytes, out);
             }
+            return head;
         }
         Record::Leased { receipt, started, until, holder, consumer } => {
             out.push(tag::LEASED);
@@ -69,6 +73,7 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) {
             long(out, seq.0);
         }
     }
+    out.len() - start
 }
 
 fn queue(record: &QueueRecord, out: &mut Vec<u8>) {

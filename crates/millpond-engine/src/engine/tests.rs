@@ -74,8 +74,12 @@ impl Storage for Faulty {
         self.disk.delete(name)
     }
 
-    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.disk.write_small(name, bytes)
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.disk.write_whole(name, bytes)
     }
 
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

@@ -1,13 +1,14 @@
 //! A run is cut by a power loss at every single I/O operation, and every recovery likewise.
 
-use crate::support::{Driver, History, Stopped, body, check_index, recover};
+use crate::support::{Driver, History, Stopped, body, check_index, has_kind, recover};
 use millpond_journal::simulated::{SimulatedDisk, Unsynced};
 use std::collections::BTreeSet;
 
 const OPERATIONS: u64 = 50;
-const SEEDS: u64 = 10;
+const SEEDS: u64 = 14;
 
-/// Groups, syncs, unsynced commits, rolls, prepared segments, copies, deletions and marks, as `seed` mixes them.
+/// Groups, syncs, unsynced commits, rolls, prepared segments, copies, deletions, indexes and marks, as `seed` mixes
+/// them.
 /// Stops at the first error and returns what was done until then.
 fn run(disk: &SimulatedDisk, seed: u64) -> History {
     let Ok(mut driver) = Driver::start(disk) else {
@@ -23,10 +24,11 @@ fn run(disk: &SimulatedDisk, seed: u64) -> History {
 }
 
 fn step(driver: &mut Driver, chance: &mut fastrand::Rng) -> Result<(), Stopped> {
-    match chance.u32(0..20) {
+    match chance.u32(0..24) {
         0 => drop(driver.writer.mark_synced_if_needed().map_err(|_| Stopped)?),
         1..4 => driver.prepare_next()?,
         4..9 => while driver.reclaim()? {},
+        20.. => driver.seal()?,
         choice => {
             for _ in 0..chance.u32(1..4) {
                 match chance.u32(0..8) {
@@ -94,11 +96,15 @@ fn check_crashes_in_recovery(disk: &SimulatedDisk, history: &History, seed: u64)
 #[test]
 fn what_was_acknowledged_survives_a_crash_at_every_operation() {
     let (mut rolls, mut deletions, mut copies) = (0, 0, 0);
+    let (mut indexes, mut reused) = (0, 0);
     for seed in 0..SEEDS {
         let whole = SimulatedDisk::new();
         let history = run(&whole, seed);
         rolls += history.segments.last().copied().unwrap_or(0);
         deletions += history.deleted;
+        let names = whole.names();
+        indexes += names.iter().filter(|name| has_kind(name, "index")).count();
+        reused += whole.renamings();
         let anchored = history.records.iter().filter(|record| record.anchor);
         copies += anchored.clone().count() - anchored.map(|record| record.key).collect::<BTreeSet<_>>().len();
         for operation in 0..whole.operations() {
@@ -114,6 +120,7 @@ fn what_was_acknowledged_survives_a_crash_at_every_operation() {
         }
     }
     assert!(rolls > 40 && deletions > 20 && copies > 5, "covered too little: {rolls} {deletions} {copies}");
+    assert!(indexes > 8 && reused > 10, "covered too little: {indexes} {reused}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The storage fails, runs full, or is asked too much.
 
-use crate::support::{Driver, OPTIONS, SALT, SEGMENT_BYTES, body, check_index, recover};
+use crate::support::{Driver, OPTIONS, SALT, SEGMENT_BYTES, body, check_index, delete_oldest, recover};
 use millpond_journal::{
     CommitError, OpenError, Options, PrepareError, ReadError, Storage, Writer, open, simulated::SimulatedDisk,
 };
@@ -130,7 +130,7 @@ fn a_full_disk_frees_itself_by_deleting_the_oldest_segment() {
     for _ in 0..6 {
         fill(&mut writer);
         writer.mark_synced_if_needed().unwrap();
-        writer.delete(writer.oldest_segment()).unwrap();
+        delete_oldest(&mut writer);
         recover(&disk.crash_with(|_| false)).unwrap();
     }
 }
@@ -149,7 +149,7 @@ fn restarts_on_a_full_disk_do_not_take_what_a_deletion_needs() {
         assert!(matches!(writer.commit(true), Err(CommitError::Full)), "restart {restart}");
         assert!(!writer.mark_synced_if_needed().unwrap(), "a mark can wait, a deletion cannot");
     }
-    writer.delete(1).unwrap();
+    delete_oldest(&mut writer);
     let committed = writer.commit(false).unwrap();
     assert_eq!(committed.placed.len(), 1, "the waiting group goes into the freed space");
     assert_eq!(writer.synced().segment, committed.end.segment, "after its epoch was made durable there");
@@ -231,7 +231,7 @@ fn a_record_is_checked_when_read_and_kept_while_held() {
         positions.push(driver.writer.commit(true).unwrap().placed[0]);
     }
     let held = driver.files.handle(positions[0]).unwrap();
-    driver.writer.delete(1).unwrap();
+    delete_oldest(&mut driver.writer);
     assert!(!disk.names().contains(&"00000001.log".to_owned()));
     assert_eq!(held.read().unwrap(), body(0, 1500), "readable while held");
     assert!(matches!(driver.files.read(positions[0]), Err(ReadError::Deleted { .. })));
@@ -281,7 +281,7 @@ fn an_idle_log_is_marked_once() {
 fn deleting_another_segment_than_the_oldest_is_our_bug() {
     let disk = SimulatedDisk::new();
     let mut driver = run_to_segment(&disk, 3);
-    driver.writer.delete(2).unwrap();
+    drop(driver.writer.retire(2, true));
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn deleting_another_segment_than_the_oldest_is_our_bug() {
 fn deleting_the_current_segment_is_our_bug() {
     let disk = SimulatedDisk::new();
     let mut driver = run_to_segment(&disk, 1);
-    driver.writer.delete(1).unwrap();
+    delete_oldest(&mut driver.writer);
 }
 
 fn run_to_segment(disk: &SimulatedDisk, segment: u32) -> Driver {
@@ -357,8 +357,11 @@ impl Storage for Unreadable {
     fn delete(&self, name: &str) -> io::Result<()> {
         self.0.delete(name)
     }
-    fn write_small(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_small(name, bytes)
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.0.rename(from, to)
+    }
+    fn write_whole(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_whole(name, bytes)
     }
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.read_small(name)

@@ -9,4 +9,6 @@ mod faults;
 mod hostile;
 mod local;
 mod reclaim;
+mod recycle;
+mod seal;
 mod support;

@@ -1,7 +1,7 @@
 //! The index's rules against a model that knows every record: no live anchor is ever deleted, and the disk bound
 //! holds whatever is superseded.
 
-use crate::support::{Driver, SEGMENT_BYTES, body, check_index, recover, segment_files};
+use crate::support::{Driver, SEGMENT_BYTES, body, check_index, has_kind, recover, segment_files};
 use millpond_journal::{Reclaim, simulated::SimulatedDisk};
 use proptest::prelude::*;
 
@@ -11,6 +11,8 @@ enum Step {
     Supersede { which: usize, length: usize },
     Finish { which: usize },
     Commit { sync: bool },
+    Prepare,
+    Seal,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -19,7 +21,24 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0_usize..64, 0_usize..2500).prop_map(|(which, length)| Step::Supersede { which, length }),
         2 => (0_usize..64).prop_map(|which| Step::Finish { which }),
         2 => any::<bool>().prop_map(|sync| Step::Commit { sync }),
+        1 => Just(Step::Prepare),
+        1 => Just(Step::Seal),
     ]
+}
+
+/// Bytes of segments and indexes, and of the files ahead of the log: the next segment and the spare file.
+fn disk_bytes(disk: &SimulatedDisk, current: u32) -> (u64, u64) {
+    let (mut log, mut ahead) = (0, 0);
+    for name in disk.names() {
+        let bytes = disk.bytes(&name).len() as u64;
+        let number = name.split('.').next().and_then(|number| number.parse::<u32>().ok());
+        match (number, has_kind(&name, "spare")) {
+            (Some(number), false) if number <= current => log += bytes,
+            (Some(_), _) => ahead += bytes,
+            (None, _) => {}
+        }
+    }
+    (log, ahead)
 }
 
 proptest! {
@@ -35,6 +54,8 @@ proptest! {
                 Step::Supersede { which, length } => driver.supersede(which, &body(2, length)),
                 Step::Finish { which } => driver.settle(which),
                 Step::Commit { sync } => driver.commit(sync).unwrap(),
+                Step::Prepare => driver.prepare_next().unwrap(),
+                Step::Seal => driver.seal().unwrap(),
             }
             if driver.writer.pending_bytes() > 3000 || driver.has_finished() {
                 driver.commit(false).unwrap();
@@ -50,8 +71,12 @@ proptest! {
             let (live, total) = (driver.index.live_bytes(), driver.index.total_bytes());
             prop_assert_eq!(live, driver.live_bytes());
             prop_assert!(total <= 2 * live + 3 * u64::from(SEGMENT_BYTES), "{} for {} live", total, live);
-            let files = segment_files(&disk).len() as u64;
-            prop_assert_eq!(files * u64::from(SEGMENT_BYTES), total, "the index knows every segment");
+            let (log, ahead) = disk_bytes(&disk, driver.writer.end().segment);
+            prop_assert_eq!(log, total, "the index knows every segment and index");
+            prop_assert!(
+                log + ahead <= 2 * live + 4 * u64::from(SEGMENT_BYTES),
+                "{} and {} ahead for {} live", log, ahead, live
+            );
         }
         if driver.writer.pending_records() > 0 {
             driver.commit(true).unwrap();
@@ -104,7 +129,7 @@ fn a_copy_that_was_not_made_is_asked_for_again() {
     assert_eq!(first, Reclaim::Copy(vec![1]));
     assert_eq!(driver.index.next_reclaim(false), first);
     driver.index.forget(1);
-    assert_eq!(driver.index.next_reclaim(false), Reclaim::Delete(1));
+    assert_eq!(driver.index.next_reclaim(false), Reclaim::Delete { segment: 1, keep_file: false });
     assert_eq!(driver.index.oldest_segment(), 2);
 }
 

@@ -2,8 +2,8 @@
 //! Must never look at the journal's bytes: it judges by records alone.
 
 use millpond_journal::{
-    Files, Index, OpenError, Opened, Options, Place, Position, Reclaim, RecoveryReport, Replayed, Storage,
-    Writer, open, simulated::SimulatedDisk,
+    Files, Index, OpenError, Opened, Options, Place, Position, Reclaim, RecoveryReport, Replayed, SealError,
+    Sealer, Storage, Writer, open, simulated::SimulatedDisk,
 };
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -41,25 +41,38 @@ pub(crate) struct Recovered {
     pub(crate) writer: Writer,
     pub(crate) index: Index,
     pub(crate) files: Files,
+    pub(crate) sealer: Sealer,
     pub(crate) report: RecoveryReport,
 }
 
-/// Opens the log on `disk`, collecting what is replayed.
+/// Opens the log on `disk`, collecting what is replayed, and reads every record whole.
 pub(crate) fn recover(disk: &SimulatedDisk) -> Result<Recovered, OpenError> {
     recover_from(Arc::new(disk.clone()))
 }
 
 pub(crate) fn recover_from(storage: Arc<dyn Storage>) -> Result<Recovered, OpenError> {
+    let mut recovered = recover_heads(storage)?;
+    for (record, position) in recovered.records.iter_mut().zip(&recovered.positions) {
+        let payload = recovered.files.read(*position).expect("what was replayed is readable");
+        assert!(payload.starts_with(&record.payload), "the head is how the payload begins");
+        record.payload = payload.to_vec();
+    }
+    Ok(recovered)
+}
+
+/// The same without the bodies: each record's payload is its head.
+pub(crate) fn recover_heads(storage: Arc<dyn Storage>) -> Result<Recovered, OpenError> {
     let mut records = Vec::new();
     let mut positions = Vec::new();
     let mut replay = |replayed: Replayed<'_>| {
-        let Replayed { key, anchor, position, payload } = replayed;
-        records.push(Record { key, anchor, payload: payload.to_vec() });
+        let Replayed { key, anchor, position, head } = replayed;
+        records.push(Record { key, anchor, payload: head.to_vec() });
         positions.push(position);
         ControlFlow::Continue(())
     };
-    let Opened { writer, index, files, report } = open(storage, OPTIONS, SALT, &mut replay)?;
-    Ok(Recovered { records, positions, writer, index, files, report })
+    let opened = open(storage, OPTIONS, SALT, &mut replay)?;
+    let Opened { writer, index, files, sealer, report } = opened;
+    Ok(Recovered { records, positions, writer, index, files, sealer, report })
 }
 
 impl History {
@@ -118,6 +131,7 @@ pub(crate) struct Driver {
     pub(crate) writer: Writer,
     pub(crate) index: Index,
     pub(crate) files: Files,
+    pub(crate) sealer: Sealer,
     pub(crate) history: History,
     pub(crate) ends: Vec<Place>,
     live: BTreeMap<u64, Vec<u8>>,
@@ -140,6 +154,7 @@ impl Driver {
             writer: opened.writer,
             index: opened.index,
             files: opened.files,
+            sealer: opened.sealer,
             history,
             ends: Vec::new(),
             live: BTreeMap::new(),
@@ -153,7 +168,11 @@ impl Driver {
         self.written += 1;
         let mut payload = self.written.to_le_bytes().to_vec();
         payload.extend_from_slice(body);
-        self.writer.push(key, anchor, |buffer| buffer.extend_from_slice(&payload));
+        // The counter is what replay needs; of what is no anchor, everything is.
+        self.writer.push_with_body(key, anchor, |buffer| {
+            buffer.extend_from_slice(&payload);
+            if anchor { 8 } else { payload.len() }
+        });
         self.pending.push(Record { key, anchor, payload });
     }
 
@@ -171,6 +190,12 @@ impl Driver {
             self.live.remove(&key);
             self.push(Some(key), false, b"done");
         }
+    }
+
+    /// Message `key` is done; nobody writes that down.
+    pub(crate) fn finish(&mut self, key: u64) {
+        self.live.remove(&key);
+        self.index.forget(key);
     }
 
     /// The message after `older` older ones changes wholly.
@@ -233,14 +258,15 @@ impl Driver {
                 }
                 self.commit(false)?;
             }
-            Reclaim::Delete(segment) => {
+            Reclaim::Delete { segment, keep_file } => {
                 assert!(self.live.keys().all(|&key| self.index.get(key).unwrap().segment != segment));
                 self.history.deleting = segment;
-                self.writer.delete(segment).map_err(|_| Stopped)?;
+                let retired = self.writer.retire(segment, keep_file).map_err(|_| Stopped)?;
                 // Its note may have been the first frame of another segment.
                 self.index.wrote(self.writer.end().segment);
-                self.history.deleted = segment;
                 self.history.durable = self.history.records.len();
+                self.writer.preparer().dispose(retired).map_err(|_| Stopped)?;
+                self.history.deleted = segment;
             }
         }
         Ok(true)
@@ -253,6 +279,25 @@ impl Driver {
         }
         Ok(())
     }
+
+    /// Seals every complete segment that is not yet.
+    pub(crate) fn seal(&mut self) -> Result<(), Stopped> {
+        let synced_segment = self.writer.synced().segment;
+        while let Some(what) = self.index.next_to_seal(synced_segment) {
+            match self.sealer.seal(what) {
+                Ok(Some(sealed)) => self.index.sealed(sealed.segment, sealed.index_bytes),
+                Ok(None) | Err(SealError::Full { .. }) => {}
+                Err(_) => return Err(Stopped),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives up the oldest segment, file and all.
+pub(crate) fn delete_oldest(writer: &mut Writer) {
+    let retired = writer.retire(writer.oldest_segment(), true).unwrap();
+    writer.preparer().dispose(retired).unwrap();
 }
 
 /// `length` bytes that differ by `seed`.
@@ -261,7 +306,12 @@ pub(crate) fn body(seed: u64, length: usize) -> Vec<u8> {
     std::iter::repeat_with(|| chance.u8(..)).take(length).collect()
 }
 
+/// Whether a file is of this kind: `log`, `index` or `spare`.
+pub(crate) fn has_kind(name: &str, kind: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, suffix)| suffix == kind)
+}
+
 /// Names of the segments on `disk`, oldest first.
 pub(crate) fn segment_files(disk: &SimulatedDisk) -> Vec<String> {
-    disk.names().into_iter().filter(|name| name.strip_suffix(".log").is_some()).collect()
+    disk.names().into_iter().filter(|name| has_kind(name, "log")).collect()
 }

@@ -1,0 +1,148 @@
+//! The side work on the log's segments: made ahead, sealed, given back.
+//!
+//! Owns what that work is and, on its thread, the order in which it is done. Must never write into a segment: that is
+//! the log's.
+
+use crate::inbox::{Event, Inbox};
+use crate::threads::ToLog;
+use millpond_journal::{
+    DisposeError, Opened, PrepareError, Prepared, Preparer, Retired, SealError, Sealed, Sealer, ToSeal,
+};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::time::Duration;
+
+/// How often a full disk is tried again.
+pub(crate) const FULL_RETRY: Duration = Duration::from_millis(250);
+
+/// Something to do with a segment's file, for which the log does not wait.
+#[derive(Debug)]
+pub enum SegmentJob {
+    /// Make this segment ahead.
+    Prepare(u32),
+    /// See to the file of a segment that the log gave up.
+    Dispose(Retired),
+    /// Write the index of a segment that the log has left behind.
+    Seal(ToSeal),
+}
+
+/// What can be done with segments beside the log.
+#[derive(Debug, Clone)]
+pub struct Segments {
+    preparer: Preparer,
+    sealer: Sealer,
+}
+
+impl Segments {
+    /// For the log that was opened.
+    pub fn of(opened: &Opened) -> Self {
+        Self { preparer: opened.writer.preparer(), sealer: opened.sealer.clone() }
+    }
+
+    /// See [`Preparer::prepare`].
+    pub fn prepare(&self, number: u32) -> Result<Prepared, PrepareError> {
+        self.preparer.prepare(number)
+    }
+
+    /// See [`Preparer::dispose`]. An error must stop the engine.
+    pub fn dispose(&self, retired: Retired) -> Result<(), DisposeError> {
+        self.preparer.dispose(retired)
+    }
+
+    /// See [`Sealer::seal`]. What fails is logged: the next start reads the whole segment, that is all.
+    pub fn seal(&self, what: ToSeal) -> Option<Sealed> {
+        match self.sealer.seal(what) {
+            Ok(sealed) => return sealed,
+            Err(error @ SealError::Damaged { .. }) => {
+                tracing::error!(%error, "a segment of the journal does not read as it was written");
+            }
+            Err(error) => tracing::warn!(%error, "a segment stays without its index"),
+        }
+        None
+    }
+}
+
+/// What the side thread works with.
+pub(crate) struct SegmentThread {
+    pub(crate) segments: Segments,
+    pub(crate) jobs: Receiver<SegmentJob>,
+    pub(crate) log: Sender<ToLog>,
+    pub(crate) inbox: Inbox,
+    pub(crate) stop: std::sync::Arc<AtomicBool>,
+    /// Segments to seal when nothing else is to be done, oldest first.
+    pub(crate) unsealed: VecDeque<ToSeal>,
+}
+
+impl SegmentThread {
+    /// Runs until the log ends. Goes on trying while a segment cannot be made, since the disk is full or for another
+    /// reason: a creation that failed left nothing behind.
+    pub(crate) fn run(mut self) {
+        let mut wanted = None;
+        let mut told = false;
+        loop {
+            match self.next(wanted.is_some()) {
+                Next::Job(SegmentJob::Prepare(number)) => (wanted, told) = (Some(number), false),
+                Next::Job(SegmentJob::Seal(what)) => {
+                    self.unsealed.push_back(what);
+                    continue;
+                }
+                Next::Job(SegmentJob::Dispose(retired)) => {
+                    if let Err(error) = self.segments.dispose(retired) {
+                        tracing::error!(%error, "the journal failed; the process must stop");
+                        self.inbox.push(Event::LogFailed(error.to_string()));
+                        return;
+                    }
+                }
+                Next::Seal(what) => self.seal(what),
+                Next::TryAgain => {}
+                Next::End => return,
+            }
+            let Some(number) = wanted else { continue };
+            let prepared = self.segments.prepare(number);
+            if prepared.is_ok() {
+                wanted = None;
+            }
+            // Bad news is told once: the engine refuses new work until the news is good.
+            let is_news = prepared.is_ok() || !told;
+            told = true;
+            if is_news && self.log.send(ToLog::Prepared(prepared)).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn next(&mut self, waits_for_room: bool) -> Next {
+        match self.jobs.try_recv() {
+            Ok(job) => return Next::Job(job),
+            Err(TryRecvError::Disconnected) => return Next::End,
+            Err(TryRecvError::Empty) => {}
+        }
+        // A log that stops has no time for indexes: the next start makes them.
+        let stopping = self.stop.load(Ordering::Relaxed);
+        if let Some(what) = self.unsealed.pop_front().filter(|_| !stopping) {
+            return Next::Seal(what);
+        }
+        if !waits_for_room {
+            return self.jobs.recv().map_or(Next::End, Next::Job);
+        }
+        match self.jobs.recv_timeout(FULL_RETRY) {
+            Ok(job) => Next::Job(job),
+            Err(RecvTimeoutError::Timeout) => Next::TryAgain,
+            Err(RecvTimeoutError::Disconnected) => Next::End,
+        }
+    }
+
+    fn seal(&self, what: ToSeal) {
+        if let Some(sealed) = self.segments.seal(what) {
+            self.inbox.push(Event::Sealed(sealed));
+        }
+    }
+}
+
+enum Next {
+    Job(SegmentJob),
+    Seal(ToSeal),
+    TryAgain,
+    End,
+}
