@@ -8,7 +8,7 @@ use super::replay::Replays;
 use super::slot::Slot;
 use super::target::Target;
 use crate::command::RequestId;
-use crate::forecast::{BusyThroughput, Meter, ReturnTimes, ServiceTime};
+use crate::forecast::{BusyThroughput, Calibration, Meter, ReturnTimes, ServiceTime};
 use crate::identity::Seq;
 use crate::message::{Phase, QueueNumber};
 use crate::name::{Label, Name};
@@ -73,6 +73,7 @@ pub(super) struct Queue {
     pub(super) service: ServiceTime,
     pub(super) busy: BusyThroughput,
     pub(super) return_times: ReturnTimes,
+    pub(super) calibration: Calibration,
     /// Since when arrivals have exceeded capacity.
     pub(super) exceeded_since: Option<Mono>,
 }
@@ -108,6 +109,7 @@ impl Queue {
             service: ServiceTime::default(),
             busy: BusyThroughput::default(),
             return_times: ReturnTimes::default(),
+            calibration: Calibration::default(),
             exceeded_since: None,
         }
     }

@@ -19,6 +19,7 @@ mod life;
 mod order;
 mod order_faults;
 mod overflow;
+mod promises;
 mod push;
 mod random_runs;
 mod replay;
