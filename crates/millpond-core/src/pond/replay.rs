@@ -363,7 +363,7 @@ impl Pond {
         let expiry = now.mono_at(expires);
         let slot = self.slot_mut(seq);
         slot.expiry_timer = Some(expiry);
-        let ttl_micros = slot.message.ttl_micros();
+        let (number, ttl_micros) = (slot.message.queue, slot.message.ttl_micros());
         self.expiries.set(seq, expiry, ttl_micros);
         self.promise_replayed(number, seq, now);
         self.when_durable(op, Gated::Show(seq), now);
