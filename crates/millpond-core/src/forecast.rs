@@ -181,6 +181,11 @@ pub struct Outlook {
 }
 
 impl Outlook {
+    /// Messages per second that will start, as far as earlier promises have taught.
+    pub fn starts_per_second(&self) -> f64 {
+        self.capacity_per_second / self.correction.p50
+    }
+
     /// The wait of a message with `ahead` messages due before it: L = λ × W (Little), the spread from the sum
     /// of `ahead` independent service times shared by the parallel workers, corrected by how earlier promises
     /// turned out.
@@ -202,8 +207,7 @@ impl Outlook {
         if waiting == 0 {
             return Some(Duration::ZERO);
         }
-        // Waits that are longer than they should be show a capacity that is smaller.
-        let surplus = self.capacity_per_second / self.correction.p50 - arrivals_per_second;
+        let surplus = self.starts_per_second() - arrivals_per_second;
         // Less than a thousandth of the capacity to spare is no surplus that a measurement can tell from none.
         (surplus > self.capacity_per_second * 1e-3).then(|| self.hold + seconds(waiting as f64 / surplus))
     }

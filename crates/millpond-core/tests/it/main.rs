@@ -23,6 +23,7 @@ mod promises;
 mod push;
 mod random_runs;
 mod replay;
+mod refusals;
 mod restart;
 mod rig;
 mod world;

@@ -1,9 +1,10 @@
 //! Promises compared with what happened, and the bound in time that rests on them.
 
 use crate::rig::{Rig, complete, dead, failed, message, ms, name, retry_in, s, succeeded, target};
-use millpond_core::command::{Accepted, Command, Declared, NewMessage, ReplayWhich, Reply};
+use millpond_core::command::{Accepted, Command, Declared, NewMessage, Reply};
 use millpond_core::forecast::{Correction, PromiseRecord};
 use millpond_core::message::Phase;
+use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{QueueSettings, RetrySettings};
 use millpond_core::stats::QueueStats;
 
