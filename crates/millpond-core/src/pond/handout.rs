@@ -118,7 +118,7 @@ impl Pond {
     }
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
-        while self.targets[index].has_room() && !self.hands_out_nothing() {
+        while !self.unattended && self.targets[index].has_room() && !self.hands_out_nothing() {
             let Some((number, pick)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {

@@ -37,7 +37,7 @@ impl Pond {
             };
             return Some(Outlook { capacity_per_second, variation, hold: Duration::ZERO, correction });
         };
-        if target.is_down() {
+        if target.is_down() || self.unattended {
             return None;
         }
         // Queues that share a target take turns, so those with work share it evenly.
