@@ -430,6 +430,8 @@ pub struct QueueStats {
     pub workers_ceiling: u64,
     /// Mean work per message.
     pub service_time_seconds: f64,
+    /// The share of compared promises whose message started by the promised p90; `null` before the first one.
+    pub promise_kept_ratio: Option<f64>,
     /// Messages accepted since the start.
     pub accepted_total: u64,
     /// Messages completed since the start.
@@ -488,7 +490,7 @@ mod tests {
         {
             assert!(value[field].is_number(), "{field}");
         }
-        for field in ["predicted_wait_seconds", "drain_seconds"] {
+        for field in ["predicted_wait_seconds", "drain_seconds", "promise_kept_ratio"] {
             assert!(value.as_object().unwrap().contains_key(field), "{field}");
         }
     }

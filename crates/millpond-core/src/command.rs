@@ -62,6 +62,8 @@ pub enum Input {
         /// How.
         outcome: CallOutcome,
     },
+    /// Nobody makes calls any more: nothing is pushed from now on. Workers are served as before.
+    Unattended,
     /// The log's room has changed.
     Storage(StorageState),
     /// Write the newest full copy of these messages to the end of the log, with `content` read from the old

@@ -3,6 +3,10 @@
 //! Owns the meters and the arithmetic. Must never promise what it cannot know: without a capacity there is no
 //! promise.
 
+mod calibration;
+
+pub use calibration::{Calibration, Correction, PromiseRecord};
+
 use crate::time::Mono;
 use std::time::Duration;
 
@@ -10,8 +14,10 @@ use std::time::Duration;
 const METER_SECONDS: f64 = 10.0;
 /// The same for the throughput of busy workers, which is steadier.
 const BUSY_SECONDS: f64 = 30.0;
-/// Weight of the newest service time, once there are more than its inverse.
-const SERVICE_WEIGHT: f64 = 0.05;
+/// The same for service times: at a high rate, the mean of so long says more than the mean of a few.
+const SERVICE_SECONDS: f64 = 30.0;
+/// Least weight of the newest service time, so that work of minutes does not take hours to be noticed.
+const SERVICE_WEIGHT_MIN: f64 = 0.05;
 /// Completions while busy before a throughput counts as known.
 const BUSY_COMPLETIONS_MIN: f64 = 5.0;
 /// One-sided 90 % quantile of the normal distribution.
@@ -84,32 +90,47 @@ impl Default for Meter {
     }
 }
 
-/// Mean and spread of the work per message, with exponential forgetting (EWMA of value and square deviation).
+/// Mean and spread of the work per message, with exponential forgetting by time and by number, whichever forgets
+/// less slowly (D. West, "Updating mean and variance estimates", CACM 22(9), 1979, with decaying weights).
 #[derive(Debug, Clone, Default)]
 pub struct ServiceTime {
     samples: u32,
+    at: Option<Mono>,
+    weight: f64,
     mean_seconds: f64,
-    variance: f64,
+    squares: f64,
 }
 
 impl ServiceTime {
-    /// Counts one completed piece of work.
-    pub fn observe(&mut self, took: Duration) {
+    /// Counts one piece of work that was completed at `now`.
+    pub fn observe(&mut self, took: Duration, now: Mono) {
+        let passed = self.at.map_or(Duration::ZERO, |at| now.since(at));
+        let kept = (-passed.as_secs_f64() / SERVICE_SECONDS).exp().max(1.0 - SERVICE_WEIGHT_MIN);
+        self.at = Some(now);
         self.samples = self.samples.saturating_add(1);
-        let weight = SERVICE_WEIGHT.max(1.0 / f64::from(self.samples));
+        self.weight = self.weight * kept + 1.0;
         let deviation = took.as_secs_f64() - self.mean_seconds;
-        self.mean_seconds += weight * deviation;
-        self.variance = (1.0 - weight) * (self.variance + weight * deviation * deviation);
+        self.mean_seconds += deviation / self.weight;
+        self.squares = self.squares * kept + deviation * (took.as_secs_f64() - self.mean_seconds);
+    }
+
+    /// How many were counted.
+    pub fn samples(&self) -> u32 {
+        self.samples
     }
 
     /// The mean in seconds, or `None` before the first sample.
     pub fn mean_seconds(&self) -> Option<f64> {
-        (self.samples > 0).then_some(self.mean_seconds)
+        self.at.map(|_| self.mean_seconds)
     }
 
-    /// The standard deviation in seconds.
-    pub fn deviation_seconds(&self) -> f64 {
-        self.variance.max(0.0).sqrt()
+    /// The standard deviation in parts of the mean; 0 before the second sample.
+    pub fn variation(&self) -> f64 {
+        if self.mean_seconds > 0.0 {
+            (self.squares / self.weight).max(0.0).sqrt() / self.mean_seconds
+        } else {
+            0.0
+        }
     }
 }
 
@@ -151,22 +172,34 @@ impl BusyThroughput {
 pub struct Outlook {
     /// Messages per second that the workers or the target can do.
     pub capacity_per_second: f64,
-    /// Spread of the work per message in seconds.
-    pub deviation_seconds: f64,
+    /// Spread of the work per message, as its standard deviation in parts of its mean.
+    pub variation: f64,
     /// Time before anything is handed out at all (a target that asked for a pause).
     pub hold: Duration,
+    /// What earlier promises have taught.
+    pub correction: Correction,
 }
 
 impl Outlook {
+    /// Messages per second that will start, as far as earlier promises have taught.
+    pub fn starts_per_second(&self) -> f64 {
+        self.capacity_per_second / self.correction.p50
+    }
+
     /// The wait of a message with `ahead` messages due before it: L = λ × W (Little), the spread from the sum
-    /// of `ahead` independent service times shared by the parallel workers.
+    /// of `ahead` independent service times shared by the parallel workers, corrected by how earlier promises
+    /// turned out.
     pub fn wait(&self, ahead: u64) -> Promise {
         let ahead = ahead as f64;
         let mean = ahead / self.capacity_per_second;
-        // A sum of n services of spread σ has spread σ√n; n services took n ÷ capacity instead of n × mean.
-        let spread = self.deviation_seconds * ahead.sqrt();
-        let p90 = mean * (1.0 + CAPACITY_ERROR) + Z90 * spread.min(mean);
-        Promise { p50: self.hold + seconds(mean), p90: self.hold + seconds(p90) }
+        // A sum of n services has the variation of one ÷ √n.
+        let spread = self.variation * ahead.sqrt() / self.capacity_per_second;
+        // Work that is just under way may keep the place busy for one more message's time.
+        let under_way = 1.0 / self.capacity_per_second;
+        let p90 = mean * (1.0 + CAPACITY_ERROR) + Z90 * spread + under_way;
+        let p50 = mean * self.correction.p50;
+        let p90 = (p90 * self.correction.p90).max(p50);
+        Promise { p50: self.hold + seconds(p50), p90: self.hold + seconds(p90) }
     }
 
     /// Time until `waiting` messages are gone while `arrivals_per_second` go on coming; `None`: never.
@@ -174,7 +207,7 @@ impl Outlook {
         if waiting == 0 {
             return Some(Duration::ZERO);
         }
-        let surplus = self.capacity_per_second - arrivals_per_second;
+        let surplus = self.starts_per_second() - arrivals_per_second;
         // Less than a thousandth of the capacity to spare is no surplus that a measurement can tell from none.
         (surplus > self.capacity_per_second * 1e-3).then(|| self.hold + seconds(waiting as f64 / surplus))
     }
@@ -213,7 +246,7 @@ impl ReturnTimes {
 
 #[cfg(test)]
 mod tests {
-    use super::{BusyThroughput, Meter, Outlook, ReturnTimes, ServiceTime};
+    use super::{BusyThroughput, Correction, Meter, Outlook, ReturnTimes, ServiceTime};
     use crate::time::Mono;
     use std::time::Duration;
 
@@ -235,11 +268,34 @@ mod tests {
 
     #[test]
     fn a_message_behind_twenty_at_five_per_second_waits_four_seconds() {
-        let outlook = Outlook { capacity_per_second: 5.0, deviation_seconds: 0.0, hold: Duration::ZERO };
+        let outlook = Outlook {
+            capacity_per_second: 5.0,
+            variation: 0.0,
+            hold: Duration::ZERO,
+            correction: Correction::default(),
+        };
         assert_eq!(outlook.wait(20).p50, Duration::from_secs(4));
         assert_eq!(outlook.drain(20, 3.0), Some(Duration::from_secs(10)));
         assert_eq!(outlook.drain(20, 5.0), None);
         assert_eq!(outlook.drain(0, 9.0), Some(Duration::ZERO));
+        let slower = Outlook { correction: Correction { p50: 1.25, p90: 1.0 }, ..outlook };
+        assert_eq!(slower.wait(20).p50, Duration::from_secs(5));
+        assert_eq!(slower.wait(20).p90, Duration::from_secs(5), "never before the p50");
+        assert_eq!(slower.drain(20, 3.0), Some(Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn the_p90_grows_with_the_spread_of_the_work_and_less_than_the_wait_with_its_length() {
+        let wait = |variation, ahead| {
+            let (hold, correction) = (Duration::ZERO, Correction::default());
+            Outlook { capacity_per_second: 5.0, variation, hold, correction }.wait(ahead)
+        };
+        assert_eq!(wait(0.0, 20).p90, Duration::from_millis(4_600));
+        let beyond = |ahead| wait(1.0, ahead).p90.abs_diff(wait(0.0, ahead).p90);
+        assert!(
+            beyond(100).abs_diff(Duration::from_secs_f64(1.2816 * 10.0 / 5.0)) < Duration::from_micros(2)
+        );
+        assert!(beyond(400).abs_diff(beyond(100) * 2) < Duration::from_micros(4));
     }
 
     #[test]
@@ -267,17 +323,32 @@ mod tests {
     }
 
     #[test]
-    fn service_time_follows_a_change() {
+    fn service_time_follows_a_change_within_two_minutes_or_a_hundred_samples() {
+        for (interval, samples) in [(0.1, 1_200_u32), (60.0, 100)] {
+            let mut service = ServiceTime::default();
+            let mut now = 0.0;
+            let mut observe = |service: &mut ServiceTime, millis| {
+                for _ in 0..samples {
+                    now += interval;
+                    service.observe(Duration::from_millis(millis), at(now));
+                }
+            };
+            observe(&mut service, 80);
+            assert!((service.mean_seconds().unwrap() - 0.08).abs() < 1e-9);
+            assert!(service.variation() < 1e-6);
+            observe(&mut service, 160);
+            assert!((service.mean_seconds().unwrap() - 0.16).abs() < 2e-3, "{service:?}");
+        }
+    }
+
+    #[test]
+    fn many_samples_at_one_moment_count_alike() {
         let mut service = ServiceTime::default();
-        for _ in 0..200 {
-            service.observe(Duration::from_millis(80));
+        for millis in (0..1000).map(|sample| if sample % 2 == 0 { 50 } else { 150 }) {
+            service.observe(Duration::from_millis(millis), at(1.0));
         }
-        assert!((service.mean_seconds().unwrap() - 0.08).abs() < 1e-9);
-        assert!(service.deviation_seconds() < 1e-9);
-        for _ in 0..200 {
-            service.observe(Duration::from_millis(160));
-        }
-        assert!((service.mean_seconds().unwrap() - 0.16).abs() < 1e-3);
+        assert!((service.mean_seconds().unwrap() - 0.1).abs() < 1e-6);
+        assert!((service.variation() - 0.5).abs() < 1e-3, "{}", service.variation());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Owns their shape and the fixed-bucket histogram. Must never label anything with an id, tenant or key.
 
+use crate::forecast::{Correction, PromiseRecord};
 use crate::message::{AttemptOutcome, Criticality};
 use crate::name::Name;
 use std::time::Duration;
@@ -139,6 +140,10 @@ pub struct QueueStats {
     pub service_time: Duration,
     /// What has happened so far.
     pub totals: Totals,
+    /// How promises have turned out.
+    pub promises: PromiseRecord,
+    /// What the next promises are multiplied by.
+    pub promise_correction: Correction,
 }
 
 /// A target's numbers at one moment.

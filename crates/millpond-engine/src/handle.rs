@@ -84,7 +84,7 @@ impl Calls {
     }
 
     /// The next call; `None` once the engine has stopped. A message whose bytes cannot be read counts as a failed
-    /// call. Wait for the future's end: calls that it was reading when dropped are lost until their leases end.
+    /// call. Calls that it was reading when its future is dropped are given back.
     pub async fn next(&mut self) -> Option<Call> {
         loop {
             if let Some(call) = self.ready.pop_front() {
@@ -94,9 +94,16 @@ impl Calls {
             if self.receiver.recv_many(&mut decided, READ_TOGETHER).await == 0 {
                 return None;
             }
-            let (leased, stored): (Vec<_>, Vec<_>) =
-                decided.into_iter().map(|(target, leased, stored)| ((target, leased), stored)).unzip();
-            for ((target, leased), content) in leased.into_iter().zip(self.handle.load_all(stored).await) {
+            let mut unread = TakeBackOnDrop { handle: &self.handle, leased: VecDeque::new() };
+            let (mut targets, mut places) = (Vec::new(), Vec::new());
+            for (target, leased, stored) in decided {
+                targets.push(target);
+                unread.leased.push_back(leased);
+                places.push(stored);
+            }
+            let contents = self.handle.load_all(places).await;
+            for ((target, leased), content) in targets.into_iter().zip(unread.leased.drain(..)).zip(contents)
+            {
                 match content {
                     Some(content) => {
                         self.ready.push_back(Call { target, delivery: Delivery { leased, content } });
@@ -104,6 +111,20 @@ impl Calls {
                     None => self.handle.call_ended(leased.receipt, unreadable()),
                 }
             }
+        }
+    }
+}
+
+impl Drop for Calls {
+    /// What nobody will call is given back, untouched, and nothing more is pushed.
+    fn drop(&mut self) {
+        self.handle.shared.inbox.push(Event::Input(Input::Unattended));
+        for call in self.ready.drain(..) {
+            self.handle.undelivered(call.delivery.leased.receipt);
+        }
+        self.receiver.close();
+        while let Ok((_, leased, _)) = self.receiver.try_recv() {
+            self.handle.undelivered(leased.receipt);
         }
     }
 }

@@ -144,7 +144,7 @@ impl EngineThread {
             if outputs.is_empty() {
                 break;
             }
-            let mut taken_back = Vec::new();
+            let (mut taken_back, mut is_attended) = (Vec::new(), true);
             for output in outputs {
                 match output {
                     Output::Log(entry) => {
@@ -163,8 +163,10 @@ impl EngineThread {
                         }
                     }
                     Output::Dispatch(target, leased, stored) => {
-                        // Without a driver nobody calls: the lease runs out.
-                        let _ = self.calls.send((target, *leased, stored));
+                        if let Err(unsent) = self.calls.send((target, *leased, stored)) {
+                            taken_back.push(unsent.0.1);
+                            is_attended = false;
+                        }
                     }
                     Output::ReadToCopy(job) => {
                         let _ = self.reader.send(job);
@@ -175,6 +177,10 @@ impl EngineThread {
                 }
             }
             let now = self.clock.now();
+            if !is_attended {
+                // Before anything is taken back, or it would be pushed again at once.
+                self.machine.handle(Input::Unattended, now);
+            }
             for leased in taken_back {
                 self.machine.handle(Input::Undelivered(leased.receipt), now);
             }

@@ -148,6 +148,30 @@ impl Snapshot {
         })
     }
 
+    fn encode_promises(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let help =
+            "Distance between the promised p50 of the start and the start, over a sample of the promises";
+        let name = "millpond_promise_error_seconds";
+        self.histogram(encoder, name, help, |stats| &stats.promises.error)?;
+        let help = "Compared promises by when the message started";
+        let metric = encoder.encode_descriptor("millpond_promises", help, None, MetricType::Counter)?;
+        self.by_word(metric, "started", |stats| {
+            [
+                ("by-p50", Value::Counter(stats.promises.by_p50)),
+                ("by-p90", Value::Counter(stats.promises.by_p90)),
+                ("late", Value::Counter(stats.promises.late)),
+            ]
+        })?;
+        let help =
+            "Share of compared promises whose message started by the promised p90; absent before the first";
+        self.gauge(encoder, "millpond_promise_kept_ratio", help, |stats| stats.promises.kept_ratio())?;
+        let help =
+            "What the waits promised next are multiplied by, since earlier ones turned out so much longer";
+        self.gauge(encoder, "millpond_promise_correction_ratio", help, |stats| {
+            Some(stats.promise_correction.p50)
+        })
+    }
+
     fn encode_totals(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
         let counter = MetricType::Counter;
         let metric = encoder.encode_descriptor("millpond_accepted", "Messages accepted", None, counter)?;
@@ -242,6 +266,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Written {
         self.encode_depths(&mut encoder)?;
         self.encode_forecast(&mut encoder)?;
+        self.encode_promises(&mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_targets(&mut encoder)?;
         self.encode_journal(&mut encoder)
@@ -288,6 +313,9 @@ mod tests {
         stats.totals.accepted_by_criticality = [1, 7, 0, 3];
         stats.totals.dropped = 5;
         stats.totals.wait.observe(Duration::from_millis(80));
+        stats.promises.error.observe(Duration::from_millis(400));
+        stats.promises.by_p90 = 3;
+        stats.promises.late = 1;
         let text = Snapshot {
             queues: vec![QueueView {
                 name: Name::new("q").unwrap(),
@@ -322,6 +350,12 @@ mod tests {
             r#"millpond_deliveries_total{queue="q",outcome="timed-out"} 0"#,
             r#"millpond_wait_seconds_bucket{le="0.1",queue="q"} 1"#,
             r#"millpond_service_seconds_count{queue="q"} 0"#,
+            r#"millpond_promise_error_seconds_bucket{le="0.5",queue="q"} 1"#,
+            r#"millpond_promises_total{queue="q",started="by-p50"} 0"#,
+            r#"millpond_promises_total{queue="q",started="by-p90"} 3"#,
+            r#"millpond_promises_total{queue="q",started="late"} 1"#,
+            r#"millpond_promise_kept_ratio{queue="q"} 0.75"#,
+            r#"millpond_promise_correction_ratio{queue="q"} 1.0"#,
             r#"millpond_target_inflight{target="t"} 1.0"#,
             r#"millpond_target_limit{target="t"} 40.0"#,
             "millpond_journal_commit_seconds_count 0",

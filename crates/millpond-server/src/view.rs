@@ -157,6 +157,7 @@ pub(crate) fn queue_stats(stats: &stats::QueueStats) -> QueueStats {
         workers_wanted: stats.workers_wanted,
         workers_ceiling: stats.workers_ceiling,
         service_time_seconds: stats.service_time.as_secs_f64(),
+        promise_kept_ratio: stats.promises.kept_ratio(),
         accepted_total: totals.accepted(),
         completed_total: totals.completed,
         refused_total: totals.refused(),

@@ -8,6 +8,7 @@ pub mod direct;
 pub mod host;
 pub mod outcome;
 pub mod plan;
+pub mod promises;
 pub mod queued;
 pub mod simulate;
 pub mod text;

@@ -44,16 +44,17 @@ impl Pond {
         now: Now,
     ) -> Result<(), EnqueueError> {
         let chance = self.chance.f64();
-        let per_second = outlook.map(|outlook| outlook.capacity_per_second);
+        let per_second = outlook.map(|outlook| outlook.starts_per_second());
         let displaced = match self.excess(number, new.criticality, 1, new.content.size_bytes()) {
             None => Ok(Vec::new()),
-            Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess.what),
+            Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess),
         };
-        let displaced = displaced.map_err(|what| {
-            let earliest = per_second.map_or(RETRY_AFTER_DEFAULT, |rate| seconds(1.0 / rate));
-            let retry_after =
-                self.queue_mut(number).return_times.next(earliest, per_second, now.mono, chance);
-            EnqueueError::QueueFull { what, retry_after }
+        let displaced = displaced.map_err(|excess| {
+            let gone_first = self.in_messages(number, excess);
+            let earliest = per_second.map_or(RETRY_AFTER_DEFAULT, |rate| seconds(gone_first / rate));
+            let times = &mut self.queue_mut(number).return_times[new.criticality.index()];
+            let retry_after = times.next(earliest, per_second, now.mono, chance);
+            EnqueueError::QueueFull { what: excess.what, retry_after }
         })?;
         let max_wait = self.queue_ref(number).settings.max_wait;
         if let Some(max) = max_wait
@@ -61,8 +62,8 @@ impl Pond {
             && predicted > max
         {
             let earliest = predicted.saturating_sub(max);
-            let queue = self.queue_mut(number);
-            let retry_after = queue.return_times.next(earliest, per_second, now.mono, chance);
+            let times = &mut self.queue_mut(number).return_times[new.criticality.index()];
+            let retry_after = times.next(earliest, per_second, now.mono, chance);
             return Err(EnqueueError::WaitTooLong { predicted, max, retry_after });
         }
         for seq in displaced {
@@ -94,6 +95,14 @@ impl Pond {
             (false, false, _) => return None,
         };
         Some(Excess { messages, bytes, what })
+    }
+
+    /// How many messages of mean size must go before something fits that exceeds a bound by so much.
+    fn in_messages(&self, number: QueueNumber, excess: Excess) -> f64 {
+        let queue = self.queue_ref(number);
+        let mean_bytes = queue.unfinished_bytes as f64 / queue.unfinished.max(1) as f64;
+        let by_bytes = (excess.bytes as f64 / mean_bytes.max(1.0)).ceil();
+        by_bytes.max(excess.messages as f64).max(1.0)
     }
 
     /// Whom a new message of a class displaces: the oldest of the least critical that are not more critical than it.

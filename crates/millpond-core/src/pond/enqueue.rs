@@ -170,7 +170,12 @@ impl Pond {
         self.insert(message, due_since, now.mono.plus(ttl));
         let op = self.emit_about(seq, record);
         self.when_durable(op, Gated::Show(seq), now);
-        self.queue_mut(number).totals.accepted_by_criticality[new.criticality.index()] += 1;
+        let queue = self.queue_mut(number);
+        queue.totals.accepted_by_criticality[new.criticality.index()] += 1;
+        // The wait of delayed work is mostly the delay that its caller asked for: it would flatter the record.
+        if let Some((promise, outlook)) = promise.zip(outlook).filter(|_| !delayed) {
+            queue.calibration.promised(seq, promise, &outlook, now.mono);
+        }
         self.count_arrival(number, outlook, now);
         Accepted {
             seq,

@@ -118,7 +118,7 @@ impl Pond {
     }
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
-        while self.targets[index].has_room() && !self.hands_out_nothing() {
+        while !self.unattended && self.targets[index].has_room() && !self.hands_out_nothing() {
             let Some((number, pick)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {
@@ -167,12 +167,15 @@ impl Pond {
             slot.message.deliveries += 1;
             slot.message.hand_out = Some(HandOut { epoch, started: now.wall, until, holder, settled: None });
         });
+        let is_audited = self.queue_ref(number).calibration.is_open(seq);
+        let outlook = if is_audited { self.outlook(number, now) } else { None };
         let slot = self.slots.get_mut(seq).expect("just shifted");
         let receipt = Receipt { seq, epoch, delivery: slot.message.delivery() };
         let queue = &mut self.queues[number.0 as usize];
         if slot.message.first_started.is_none() {
             slot.message.first_started = Some(now.wall);
             queue.totals.wait.observe(now.mono.since(slot.due_since));
+            queue.calibration.started(seq, outlook.as_ref(), now.mono);
         }
         let leased = Leased { receipt, queue: queue.name.clone(), message: slot.message.clone(), until };
         // Not synced: if a power loss takes it, the boot epoch keeps the two holders apart.

@@ -101,6 +101,8 @@ pub struct Pond {
     surveys: VecDeque<Survey>,
     storage: StorageState,
     draining: bool,
+    /// Nobody makes calls to targets.
+    unattended: bool,
     chance: fastrand::Rng,
     effects: Vec<Effect>,
 }
@@ -128,6 +130,7 @@ impl Pond {
             surveys: VecDeque::new(),
             storage: StorageState::Roomy,
             draining: false,
+            unattended: false,
             chance: fastrand::Rng::with_seed(seed),
             effects: Vec::new(),
         }
@@ -149,6 +152,7 @@ impl Pond {
             Input::Undelivered(receipt) => self.undelivered(receipt, now),
             Input::Durable(op) => self.made_durable(op, now),
             Input::CallEnded { receipt, outcome } => self.call_ended(receipt, outcome, now),
+            Input::Unattended => self.unattended = true,
             Input::Storage(state) => {
                 self.storage = state;
                 self.serve_all(now);

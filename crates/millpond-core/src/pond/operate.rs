@@ -68,7 +68,16 @@ impl Pond {
 
     /// Gives a queue other settings and writes them down.
     pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings) {
-        self.queue_mut(number).settings = settings;
+        let queue = self.queue_mut(number);
+        let before = &queue.settings;
+        if before.concurrency != settings.concurrency
+            || before.target != settings.target
+            || before.order != settings.order
+            || before.priority != settings.priority
+        {
+            queue.calibration.begin_anew();
+        }
+        queue.settings = settings;
         self.bind(number);
         self.write_queue(number, true);
     }
@@ -143,6 +152,7 @@ impl Pond {
         if self.queue_ref(number).paused != paused {
             let queue = &mut self.queues[number.0 as usize];
             queue.paused = paused;
+            queue.calibration.call_off();
             // Nothing is learned about the workers while they are kept from the work.
             queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
             queue.tell(&mut self.targets);

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long arrivals must exceed capacity before a queue without a promise counts as insurmountable.
 const INSURMOUNTABLE_AFTER: Duration = Duration::from_mins(1);
+/// With so many service times measured, the mean counts, however many places there are.
+const SERVICE_TURNS_MAX: u64 = 20;
 
 impl Pond {
     /// What a promise can rest on; `None` while nothing can be promised.
@@ -22,7 +24,7 @@ impl Pond {
             return None;
         }
         let service_seconds = self.service_seconds(number);
-        let deviation_seconds = queue.service.deviation_seconds();
+        let (variation, correction) = (queue.service.variation(), queue.calibration.correction());
         let Some(target) = queue.target.map(|index| &self.targets[index]) else {
             let by_caps = queue
                 .settings
@@ -33,9 +35,9 @@ impl Pond {
                 (Some(measured), Some(caps)) => measured.min(caps),
                 (measured, caps) => measured.or(caps)?,
             };
-            return Some(Outlook { capacity_per_second, deviation_seconds, hold: Duration::ZERO });
+            return Some(Outlook { capacity_per_second, variation, hold: Duration::ZERO, correction });
         };
-        if target.is_down() {
+        if target.is_down() || self.unattended {
             return None;
         }
         // Queues that share a target take turns, so those with work share it evenly.
@@ -46,16 +48,22 @@ impl Pond {
         let by_rate = target.settings.rate.map_or(f64::INFINITY, |rate| rate.per_second() / sharing);
         Some(Outlook {
             capacity_per_second: by_slots.min(by_rate),
-            deviation_seconds,
+            variation,
             hold: target.throttled_for(now.mono),
+            correction,
         })
     }
 
     pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {
         let queue = self.queue_ref(number);
         let expected = queue.settings.expected_service_time.map(|time| time.as_secs_f64());
+        // Of work that begins together, the shortest ends first: before each place has had its turn, what was
+        // measured is too short.
+        let turns = self.ceiling(number).min(SERVICE_TURNS_MAX);
+        let is_known = u64::from(queue.service.samples()) >= turns;
+        let measured = queue.service.mean_seconds().filter(|_| is_known || expected.is_none());
         // A service too short to measure must not make the capacity infinite.
-        queue.service.mean_seconds().or(expected).map(|seconds| seconds.max(1e-6))
+        measured.or(expected).map(|seconds| seconds.max(1e-6))
     }
 
     /// When the result of a message with this promise can be expected.
@@ -116,6 +124,8 @@ impl Pond {
             workers_ceiling: ceiling,
             service_time: seconds(self.service_seconds(number).unwrap_or(0.0)),
             totals: queue.totals.clone(),
+            promises: queue.calibration.record().clone(),
+            promise_correction: queue.calibration.correction(),
         }
     }
 

@@ -8,9 +8,9 @@ use super::replay::Replays;
 use super::slot::Slot;
 use super::target::Target;
 use crate::command::RequestId;
-use crate::forecast::{BusyThroughput, Meter, ReturnTimes, ServiceTime};
+use crate::forecast::{BusyThroughput, Calibration, Meter, ReturnTimes, ServiceTime};
 use crate::identity::Seq;
-use crate::message::{Phase, QueueNumber};
+use crate::message::{Criticality, Phase, QueueNumber};
 use crate::name::{Label, Name};
 use crate::settings::QueueSettings;
 use crate::stats::Totals;
@@ -72,7 +72,9 @@ pub(super) struct Queue {
     pub(super) completions: Meter,
     pub(super) service: ServiceTime,
     pub(super) busy: BusyThroughput,
-    pub(super) return_times: ReturnTimes,
+    /// By class: those who may use less of a bound are sent further away.
+    pub(super) return_times: [ReturnTimes; Criticality::ALL.len()],
+    pub(super) calibration: Calibration,
     /// Since when arrivals have exceeded capacity.
     pub(super) exceeded_since: Option<Mono>,
 }
@@ -107,7 +109,8 @@ impl Queue {
             completions: Meter::new(),
             service: ServiceTime::default(),
             busy: BusyThroughput::default(),
-            return_times: ReturnTimes::default(),
+            return_times: Default::default(),
+            calibration: Calibration::default(),
             exceeded_since: None,
         }
     }

@@ -363,11 +363,21 @@ impl Pond {
         let expiry = now.mono_at(expires);
         let slot = self.slot_mut(seq);
         slot.expiry_timer = Some(expiry);
-        let ttl_micros = slot.message.ttl_micros();
+        let (number, ttl_micros) = (slot.message.queue, slot.message.ttl_micros());
         self.expiries.set(seq, expiry, ttl_micros);
+        self.promise_replayed(number, seq, now);
         self.when_durable(op, Gated::Show(seq), now);
         // There is room among the dead letters.
         self.serve(number, now);
+    }
+
+    /// What goes back to work is promised a start like what is new, and held to it.
+    fn promise_replayed(&mut self, number: QueueNumber, seq: Seq, now: Now) {
+        let Some(outlook) = self.outlook(number, now) else { return };
+        let (_, promise) = self.foresee(&self.slot(seq), Some(outlook), now);
+        if let Some(promise) = promise {
+            self.queue_mut(number).calibration.promised(seq, promise, &outlook, now.mono);
+        }
     }
 
     /// Ends the running replay of a queue, without writing it down.

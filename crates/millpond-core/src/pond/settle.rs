@@ -129,7 +129,7 @@ impl Pond {
         let took = Duration::from_micros(attempt.micros);
         queue.totals.completed += 1;
         queue.totals.service.observe(took);
-        queue.service.observe(took);
+        queue.service.observe(took, now.mono);
         queue.completions.count(1.0, now.mono);
         let waiting = queue.ready.has_eligible();
         queue.busy.note(waiting, 1, now.mono);
@@ -165,7 +165,13 @@ impl Pond {
         let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
         let target = self.free_call(seq, timed_out, now);
         if let Some(target) = target {
+            let was_down = self.targets[target].is_down();
             self.targets[target].note_outcome(&outcome, now.mono);
+            if !was_down && self.targets[target].is_down() {
+                for queue in self.queues.iter_mut().filter(|queue| queue.target == Some(target)) {
+                    queue.calibration.interrupt(now.mono);
+                }
+            }
         }
         match outcome {
             CallOutcome::Succeeded { result } => self.complete(seq, result, now),

@@ -37,10 +37,11 @@ impl Pond {
             slot.phase_timer = Some(at);
             self.timers.set(at, Timer::Phase(seq));
         }
-        if phase.is_terminal()
-            && let Some(at) = slot.expiry_timer.take()
-        {
-            self.expiries.clear(seq, at, slot.message.ttl_micros());
+        if phase.is_terminal() {
+            if let Some(at) = slot.expiry_timer.take() {
+                self.expiries.clear(seq, at, slot.message.ttl_micros());
+            }
+            queue.calibration.withdraw(seq);
         }
         if was_over {
             queue.join_group(slot);

@@ -278,3 +278,20 @@ fn a_drained_pond_starts_no_calls() {
     assert!(rig.take_calls().is_empty() && rig.pond.is_idle());
     let _ = complete();
 }
+
+#[test]
+fn nothing_is_pushed_once_nobody_makes_calls_and_what_was_taken_back_is_ready() {
+    let mut rig = rig(3);
+    rig.fill(10);
+    let calls = rig.take_calls();
+    assert_eq!(calls.len(), 3);
+    rig.input(Input::Unattended);
+    for call in calls {
+        rig.input(Input::Undelivered(call.receipt));
+    }
+    assert!(rig.take_calls().is_empty());
+    let stats = rig.stats();
+    assert_eq!((stats.ready, stats.leased, stats.predicted_wait), (10, 0, None));
+    assert_eq!(rig.target_stats().inflight, 0);
+    assert_eq!(rig.lease(10).len(), 3, "workers are served all the same, under the target's cap");
+}

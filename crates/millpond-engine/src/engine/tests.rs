@@ -5,11 +5,11 @@
 
 use super::{Engine, OpenError, Randomness, restore};
 use crate::clock::Clock;
-use crate::handle::{CallError, Handle};
+use crate::handle::{CallError, Calls, Handle};
 use crate::inbox::Event;
 use bytes::Bytes;
 use millpond_core::command::{
-    Declared, EnqueueError, Input, LeaseRequest, NewMessage, OpNumber, SettleOutcome, Settlement,
+    CallOutcome, Declared, EnqueueError, Input, LeaseRequest, NewMessage, OpNumber, SettleOutcome, Settlement,
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::Content;
@@ -117,16 +117,25 @@ fn queue() -> Name {
 /// The engine is not stopped by a failing test: that could hang instead of failing.
 fn open(storage: &Faulty) -> (ManuallyDrop<Engine>, Handle) {
     let declared = Declared { targets: Vec::new(), queues: vec![(queue(), QueueSettings::default())] };
-    open_with(storage, declared)
+    let (engine, handle, _calls) = open_with(storage, declared);
+    (engine, handle)
 }
 
-fn open_with(storage: &Faulty, declared: Declared) -> (ManuallyDrop<Engine>, Handle) {
+fn open_with(storage: &Faulty, declared: Declared) -> (ManuallyDrop<Engine>, Handle, Calls) {
     let storage: Arc<dyn Storage> = Arc::new(storage.clone());
     let randomness = Randomness { salt: [1; 32], secret: [2; 32], seed: 3 };
     let mut clock = Clock::start();
     let restored = restore(&storage, declared, SEGMENT_BYTES, &randomness, clock.now()).unwrap();
-    let (engine, handle, _calls) = Engine::start(restored, clock).unwrap();
-    (ManuallyDrop::new(engine), handle)
+    let (engine, handle, calls) = Engine::start(restored, clock).unwrap();
+    (ManuallyDrop::new(engine), handle, calls)
+}
+
+/// One queue that is pushed to one target.
+fn pushing(concurrency: u32, rate: Option<Rate>) -> Declared {
+    let settings = TargetSettings { concurrency, rate, timeout: DEADLINE * 10, hold_after_timeout: None };
+    let target = Name::new("till").unwrap();
+    let pushed = QueueSettings { target: Some(target.clone()), ..QueueSettings::default() };
+    Declared { targets: vec![(target, settings)], queues: vec![(queue(), pushed)] }
 }
 
 fn content(bytes: usize) -> Arc<Content> {
@@ -222,15 +231,66 @@ async fn an_engine_stops_though_its_callers_do_not() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_stops_in_the_middle_of_a_paced_backlog() {
     let rate = Some(Rate { events: 500, per: Duration::from_secs(1) });
-    let settings =
-        TargetSettings { concurrency: 1_000_000, rate, timeout: DEADLINE * 10, hold_after_timeout: None };
-    let target = Name::new("till").unwrap();
-    let pushed = QueueSettings { target: Some(target.clone()), ..QueueSettings::default() };
-    let declared = Declared { targets: vec![(target, settings)], queues: vec![(queue(), pushed)] };
-    let (engine, handle) = open_with(&Faulty::default(), declared);
+    let (engine, handle, _calls) = open_with(&Faulty::default(), pushing(1_000_000, rate));
     for _ in 0..60 {
         handle.enqueue(queue(), vec![message(10); 1000]).await.unwrap();
     }
+    stops(engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_nobody_will_make_are_given_back_untouched_and_no_more_are_pushed() {
+    let (engine, handle, mut calls) = open_with(&Faulty::default(), pushing(100, None));
+    for _ in 0..200 {
+        enqueue(&handle, 10).await.unwrap();
+    }
+    let taken = within_deadline(calls.next()).await.unwrap().delivery.leased;
+    drop(calls);
+    let stats = within_deadline(async {
+        loop {
+            let stats = handle.queue(queue()).await.unwrap().stats;
+            if stats.leased == 1 && stats.ready == 199 {
+                break stats;
+            }
+        }
+    })
+    .await;
+    assert_eq!(stats.predicted_wait, None, "nobody knows when it goes on");
+    handle.call_ended(taken.receipt, CallOutcome::Succeeded { result: None });
+    enqueue(&handle, 10).await.unwrap();
+    assert_eq!(handle.queue(queue()).await.unwrap().stats.leased, 0);
+    let wish = LeaseRequest { queue: queue(), max: 200, lease: None, wait: Duration::ZERO, consumer: None };
+    let leased = handle.lease(wish).await.unwrap();
+    assert!(leased.len() > 1, "workers are served all the same");
+    for delivery in leased {
+        let message = delivery.leased.message;
+        assert_eq!((message.attempts, message.deliveries, message.history.len()), (0, 1, 0));
+    }
+    stops(engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_were_being_read_when_nobody_waited_any_more_are_given_back() {
+    let (engine, handle, mut calls) = open_with(&Faulty::default(), pushing(100, None));
+    for _ in 0..100 {
+        enqueue(&handle, 10).await.unwrap();
+    }
+    // Polled once and dropped, again and again: whatever a future had taken is back, or is still to come.
+    for _ in 0..300 {
+        if let Ok(Some(call)) = tokio::time::timeout(Duration::ZERO, calls.next()).await {
+            handle.undelivered(call.delivery.leased.receipt);
+        }
+    }
+    drop(calls);
+    within_deadline(async {
+        loop {
+            let stats = handle.queue(queue()).await.unwrap().stats;
+            if (stats.ready, stats.leased) == (100, 0) {
+                break;
+            }
+        }
+    })
+    .await;
     stops(engine).await;
 }
 

@@ -3,6 +3,7 @@
 
 mod crash;
 mod full_disk;
+mod promises;
 mod replay;
 mod session;
 mod unreadable;
