@@ -12,6 +12,7 @@ mod engine;
 mod http;
 mod life;
 mod load;
+mod pond;
 mod process;
 mod report;
 mod restart;
@@ -61,6 +62,14 @@ enum What {
     /// One process of the restart benchmark.
     #[command(hide = true)]
     RestartStep { step: restart::Step, directory: PathBuf, waiting: usize },
+    /// The state machine alone: time and memory by depth, by groups and tenants, and of a million delays.
+    Pond {
+        #[command(flatten)]
+        plan: Plan,
+        /// How many messages wait in the largest case.
+        #[arg(long, default_value_t = 10_000_000)]
+        waiting: usize,
+    },
     /// A server for the other benchmarks: serves until standard input ends.
     #[command(hide = true)]
     Serve {
@@ -114,6 +123,7 @@ fn main() -> Result<()> {
         What::Depth { plan, waiting } => (depth::run(&plan, waiting)?, plan.json),
         What::Restart { plan, waiting, cold } => (restart::run(&plan, waiting, cold)?, plan.json),
         What::RestartStep { step, directory, waiting } => return restart::step(step, &directory, waiting),
+        What::Pond { plan, waiting } => (pond::run(&plan, waiting)?, plan.json),
         What::Serve { role, data, target } => return serve::run(role, data, target),
     };
     report::print(&tables, json)

@@ -20,6 +20,20 @@ impl Process {
         let ticks = ticks(&stat).context("/proc/<pid>/stat has an unknown form")?;
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
+
+    /// Memory that is resident now.
+    pub(crate) fn memory_bytes(self) -> Result<u64> {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.0))
+            .with_context(|| format!("process {} has ended", self.0))?;
+        let pages = statm.split_ascii_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+        Ok(pages.context("/proc/<pid>/statm has an unknown form")? * rustix::param::page_size() as u64)
+    }
+}
+
+/// CPU time so far in seconds of this thread alone, to the nanosecond.
+pub(crate) fn thread_cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 impl Process {

@@ -98,6 +98,12 @@ impl Table {
         figures[place].median = median(&figures[place].rounds);
     }
 
+    /// The median of one figure of one contestant so far.
+    pub(crate) fn median(&self, row: &str, figure: &str) -> Option<f64> {
+        let row = self.rows.iter().find(|known| known.name == row)?;
+        Some(row.figures.iter().find(|known| known.name == figure)?.median)
+    }
+
     /// Notes a ratio of one more round.
     pub(crate) fn ratio(&mut self, name: &str, value: f64, budget: Budget) {
         let place = self.ratios.iter().position(|known| known.name == name).unwrap_or_else(|| {

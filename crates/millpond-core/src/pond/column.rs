@@ -2,6 +2,8 @@
 //!
 //! Owns the width only: values come back as they went in. Must never know what they mean.
 
+use std::collections::VecDeque;
+
 /// Numbers by place. They are kept as distances from a base, all with the width of the largest; numbers that are
 /// all the same take no room at all.
 #[derive(Debug, Clone, Default)]
@@ -16,10 +18,11 @@ enum Cells {
     /// Every value is the base.
     #[default]
     Same,
-    Byte(Vec<u8>),
-    Short(Vec<u16>),
-    Word(Vec<u32>),
-    Long(Vec<i64>),
+    // Rings, for messages leave at the front as a rule.
+    Byte(VecDeque<u8>),
+    Short(VecDeque<u16>),
+    Word(VecDeque<u32>),
+    Long(VecDeque<i64>),
 }
 
 impl Column {
@@ -119,17 +122,17 @@ impl Column {
             Cells::Word(narrow(distances))
         } else {
             self.base = 0;
-            Cells::Long(values)
+            Cells::Long(values.into())
         };
     }
 }
 
-fn narrow<T: TryFrom<i64>>(distances: impl Iterator<Item = i64>) -> Vec<T> {
+fn narrow<T: TryFrom<i64>>(distances: impl Iterator<Item = i64>) -> VecDeque<T> {
     distances.map(|distance| T::try_from(distance).ok().expect("the spread fits")).collect()
 }
 
 /// Removes one cell, and gives room back once three quarters of it are unused.
-fn take<T>(cells: &mut Vec<T>, place: usize) {
+fn take<T>(cells: &mut VecDeque<T>, place: usize) {
     cells.remove(place);
     if cells.len() * 4 < cells.capacity() && cells.capacity() > 16 {
         cells.shrink_to(cells.len() * 2);
