@@ -366,8 +366,11 @@ pub struct Queue {
     pub name: String,
     /// Whether the configuration file declares it, and so alone can change it.
     pub declared: bool,
-    /// Whether nothing is handed out, on an operator's word.
+    /// Whether nothing is handed out, on an operator's word or after a burst of dead letters.
     pub paused: bool,
+    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full` or `storage-full`.
+    #[serde(default)]
+    pub held: Option<String>,
     /// Its settings: the keys of the configuration, durations in seconds.
     pub settings: serde_json::Value,
     /// Its numbers.

@@ -39,7 +39,7 @@ pub(crate) fn message(body_bytes: usize) -> NewMessage {
 
 /// An engine with one queue; it stops when dropped.
 pub(crate) fn open(directory: &std::path::Path) -> Result<(Engine, Handle)> {
-    let settings = QueueSettings { max_bytes: 1 << 40, ..QueueSettings::default() };
+    let settings = QueueSettings { max_bytes: 1 << 40, prefetch: 1000, ..QueueSettings::default() };
     let declared = Declared { targets: Vec::new(), queues: vec![(queue(), settings)] };
     let (engine, handle, _calls) = Engine::open(EngineOptions::new(directory.join("data"), declared))?;
     Ok((engine, handle))

@@ -83,7 +83,7 @@ async fn appender(
 
 fn options(data: PathBuf, target: Option<SocketAddr>) -> Result<ServerOptions> {
     let mut configuration = Configuration { data, ..Configuration::default() };
-    let mut settings = QueueSettings { max_bytes: 1 << 40, ..QueueSettings::default() };
+    let mut settings = QueueSettings { max_bytes: 1 << 40, prefetch: 1000, ..QueueSettings::default() };
     if let Some(address) = target {
         let name = Name::new("target").context("a valid name")?;
         let mut target = Target::new(format!("http://{address}{PATH}").parse()?);

@@ -6,6 +6,7 @@ use crate::forecast::Promise;
 use crate::identity::{Receipt, Seq};
 use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, SharedContent};
 use crate::name::{Label, Name};
+use crate::notice::Notice;
 use crate::record::Record;
 use crate::replay::{ReplayPlan, ReplayTask, ReplayWish};
 use crate::settings::{Order, QueueSettings, SettingsError, TargetSettings};
@@ -288,6 +289,8 @@ pub enum Effect {
     },
     /// Nothing of this message is needed any more, neither record nor bytes.
     Forget(Seq),
+    /// Let the operator know.
+    Notice(Notice),
 }
 
 /// A message that was handed out.

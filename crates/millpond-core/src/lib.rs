@@ -8,6 +8,7 @@ pub mod forecast;
 pub mod identity;
 pub mod message;
 pub mod name;
+pub mod notice;
 pub mod pond;
 pub mod rate;
 pub mod record;

@@ -97,6 +97,8 @@ pub struct QueueRecord {
     pub settings: QueueSettings,
     /// Whether it hands nothing out for now.
     pub paused: bool,
+    /// Whether that is because too many messages were given up in a row.
+    pub dead_burst: bool,
     /// Whether it was deleted; its messages' statuses live on for their time.
     pub deleted: bool,
     /// First message number that can be this queue's: the number of a queue that was deleted, and of whose

@@ -44,8 +44,7 @@ impl ReplayFilter {
 }
 
 /// Which dead letters to replay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplayWhich {
     /// These.
     These(Vec<Seq>),
@@ -56,7 +55,7 @@ pub enum ReplayWhich {
 }
 
 /// What an operator wants of a replay.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReplayWish {
     /// Which dead letters.
     pub which: ReplayWhich,
@@ -77,8 +76,7 @@ impl ReplayWish {
 }
 
 /// Where a replay stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayState {
     /// Under way, or waiting for its pace or for room in the queue.
     Running,
@@ -100,7 +98,7 @@ impl ReplayState {
 }
 
 /// One replay, running or remembered. It is part of its queue's record, and so goes on after a restart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReplayTask {
     /// Its number within the queue, from 1.
     pub number: u32,

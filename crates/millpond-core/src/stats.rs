@@ -89,6 +89,34 @@ impl Totals {
     }
 }
 
+/// Why a queue hands out nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// On an operator's word.
+    Paused,
+    /// Too many messages were given up in a row; an operator resumes it.
+    DeadBurst,
+    /// There is no room for more dead letters.
+    DeadLettersFull,
+    /// The disk has room for settlements only.
+    StorageFull,
+}
+
+impl Held {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::StorageFull];
+
+    /// The word used on the wire and as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::DeadBurst => "dead-burst",
+            Self::DeadLettersFull => "dead-letters-full",
+            Self::StorageFull => "storage-full",
+        }
+    }
+}
+
 /// A queue's numbers at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QueueStats {
@@ -126,8 +154,10 @@ pub struct QueueStats {
     pub drain: Option<Duration>,
     /// Arrivals have exceeded capacity for longer than the promise.
     pub insurmountable: bool,
-    /// Nothing is handed out, on an operator's word.
+    /// Nothing is handed out, on an operator's word or after a burst of deaths.
     pub paused: bool,
+    /// Why nothing is handed out, whatever waits.
+    pub held: Option<Held>,
     /// Messages in work at once: the cap for a target, what is leased for pull workers.
     pub workers: u64,
     /// Ready messages per worker.

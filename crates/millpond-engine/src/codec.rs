@@ -174,9 +174,24 @@ mod tests {
                 name: Name::new("jobs").unwrap(),
                 settings: QueueSettings { target: Some(Name::new("t").unwrap()), ..QueueSettings::default() },
                 paused: true,
+                dead_burst: true,
                 deleted: false,
                 since: 1 << 33,
-                replays: vec![replay()],
+                replays: vec![
+                    replay(),
+                    ReplayTask {
+                        wish: ReplayWish::plain(ReplayWhich::These(vec![Seq(1), Seq(1 << 40)])),
+                        finished: None,
+                        state: ReplayState::Running,
+                        not_before: None,
+                        ..replay()
+                    },
+                    ReplayTask {
+                        wish: ReplayWish::plain(ReplayWhich::All),
+                        state: ReplayState::Done,
+                        ..replay()
+                    },
+                ],
             })),
             Record::Leased {
                 receipt: Receipt { seq: Seq(1), epoch: 2, delivery: 3 },

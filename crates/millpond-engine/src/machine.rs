@@ -150,6 +150,10 @@ impl Machine {
                     let stored = self.locate(leased.receipt.seq);
                     self.outputs.push(Output::Dispatch(target, leased, stored));
                 }
+                Effect::Notice(notice) => {
+                    let owner = notice.owner().unwrap_or("nobody");
+                    tracing::warn!(queue = %notice.queue(), owner, "{notice}");
+                }
                 Effect::Forget(seq) => {
                     self.forgot = true;
                     self.recent.forget(seq);

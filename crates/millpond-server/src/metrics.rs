@@ -10,7 +10,7 @@ use axum::response::IntoResponse as _;
 use http::header;
 use millpond_core::command::QueueView;
 use millpond_core::message::{AttemptOutcome, Criticality};
-use millpond_core::stats::{BUCKETS_SECONDS, Histogram, QueueStats, TargetStats, Totals};
+use millpond_core::stats::{BUCKETS_SECONDS, Held, Histogram, QueueStats, TargetStats, Totals};
 use millpond_engine::stats::JournalStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -141,6 +141,11 @@ impl Snapshot {
         let help = "What the workers or the target can do; 0 while unknown";
         self.gauge(encoder, "millpond_queue_capacity_per_second", help, |stats| {
             Some(stats.capacity_per_second)
+        })?;
+        let help = "1 if nothing is handed out for this reason, whatever waits";
+        let metric = encoder.encode_descriptor("millpond_queue_held", help, None, MetricType::Gauge)?;
+        self.by_word(metric, "reason", |stats| {
+            Held::ALL.map(|reason| (reason.as_str(), whole(u64::from(stats.held == Some(reason)))))
         })?;
         let help = "1 if arrivals have exceeded capacity for longer than the promise";
         self.gauge(encoder, "millpond_queue_insurmountable", help, |stats| {

@@ -125,6 +125,7 @@ pub(crate) fn queue(view: &QueueView) -> Queue {
         name: view.name.as_str().to_owned(),
         declared: view.declared,
         paused: view.stats.paused,
+        held: view.stats.held.map(|held| held.as_str().to_owned()),
         settings: millpond_config::settings_json::queue_settings_to_json(&view.settings),
         stats: queue_stats(&view.stats),
     }

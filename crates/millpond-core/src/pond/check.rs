@@ -6,6 +6,8 @@ use super::slot::Slot;
 use super::timers::Timer;
 use super::{Gated, Pond};
 use crate::message::{Phase, QueueNumber};
+use crate::name::Label;
+use std::collections::BTreeMap;
 
 /// Counts of one queue, recomputed from its messages.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,7 @@ impl Pond {
             }
         }
         self.assert_queues(&counted);
+        self.assert_prefetch();
         self.assert_replays();
         for (target, &calls) in self.targets.iter().zip(&occupied) {
             assert!(
@@ -76,6 +79,19 @@ impl Pond {
                 target.occupied
             );
             assert!(target.occupied <= target.settings.concurrency, "target {} over its cap", target.name);
+        }
+    }
+
+    /// Checks that consumers hold what is counted for them.
+    fn assert_prefetch(&self) {
+        let mut held: Vec<BTreeMap<Label, usize>> = vec![BTreeMap::new(); self.queues.len()];
+        for slot in self.slots.awake().filter(|slot| slot.message.phase == Phase::Leased) {
+            if let Some(consumer) = &slot.message.consumer {
+                *held[slot.message.queue.0 as usize].entry(consumer.clone()).or_default() += 1;
+            }
+        }
+        for (queue, held) in self.queues.iter().zip(&held) {
+            queue.waiters.assert_consistent(held);
         }
     }
 

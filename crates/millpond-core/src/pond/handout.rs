@@ -3,8 +3,8 @@
 //! Owns hand-outs. Must never exceed a cap, hand out what is not durable, or count a delivery twice.
 
 use super::order::{Oldest, Pick, Rules};
-use super::queue::Waiter;
 use super::timers::Timer;
+use super::waiters::Waiter;
 use super::{Pond, WAITING_MAX, WaitingFor};
 use crate::command::{
     Effect, LeaseRequest, Leased, QueueError, Reply, RequestId, StorageState, TargetNumber,
@@ -38,7 +38,7 @@ impl Pond {
         let queue = self.queue_mut(number);
         let lease = wish.lease.unwrap_or(queue.settings.lease).min(LEASE_TOTAL_MAX);
         let consumer = wish.consumer.clone();
-        queue.waiters.push_back(Waiter { request, max: wish.max.min(LEASE_BATCH_MAX), lease, consumer });
+        queue.waiters.push(Waiter { request, max: wish.max.min(LEASE_BATCH_MAX), lease, consumer });
         self.serve(number, now);
         if wait.is_zero() && self.waiting.contains_key(&request) {
             self.waited_enough(request, now);
@@ -104,11 +104,11 @@ impl Pond {
     }
 
     fn serve_workers(&mut self, number: QueueNumber, now: Now) {
-        while !self.queue_ref(number).waiters.is_empty() && self.next_of(number, now).is_some() {
-            let Some(waiter) = self.queue_mut(number).waiters.pop_front() else { return };
+        while self.queue_ref(number).waiters.any() && self.next_of(number, now).is_some() {
+            let Some((waiter, most)) = self.queue_mut(number).waiters.pop() else { return };
             self.stop_waiting(waiter.request);
             let mut leased = Vec::new();
-            while leased.len() < waiter.max {
+            while leased.len() < most {
                 let Some(pick) = self.next_of(number, now) else { break };
                 let consumer = waiter.consumer.clone();
                 leased.push(self.hand_out(number, pick, Holder::Worker, consumer, waiter.lease, now));

@@ -14,6 +14,7 @@ mod enqueue;
 mod expiries;
 mod groups;
 mod handout;
+mod held;
 mod lookup;
 mod operate;
 mod order;
@@ -30,6 +31,7 @@ mod slots;
 mod target;
 mod timers;
 mod transition;
+mod waiters;
 
 use crate::command::{Command, Effect, Input, OpNumber, Reply, RequestId, StorageState};
 use crate::identity::Seq;
@@ -332,7 +334,7 @@ impl Pond {
     fn waited_enough(&mut self, request: RequestId, now: Now) {
         match self.stop_waiting(request) {
             Some(WaitingFor::Messages(queue)) => {
-                self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);
+                self.queue_mut(queue).waiters.remove(request);
                 self.reply(request, Reply::Leased(Ok(Vec::new())));
             }
             Some(WaitingFor::End(seq)) => {
@@ -349,7 +351,7 @@ impl Pond {
         self.surveys.retain(|survey| survey.request != request);
         match self.stop_waiting(request) {
             Some(WaitingFor::Messages(queue)) => {
-                self.queue_mut(queue).waiters.retain(|waiter| waiter.request != request);
+                self.queue_mut(queue).waiters.remove(request);
             }
             Some(WaitingFor::End(seq)) => {
                 if let Some(slot) = self.slots.get_mut(seq) {

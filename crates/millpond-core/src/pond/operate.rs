@@ -77,6 +77,7 @@ impl Pond {
         {
             queue.calibration.begin_anew();
         }
+        queue.waiters.set_prefetch(settings.prefetch);
         queue.settings = settings;
         self.bind(number);
         self.write_queue(number, true);
@@ -103,6 +104,7 @@ impl Pond {
             name: queue.name.clone(),
             settings: queue.settings.clone(),
             paused: queue.paused,
+            dead_burst: queue.deaths.burst,
             deleted: queue.deleted,
             since: queue.since,
             replays: queue.replays.tasks.iter().cloned().collect(),
@@ -130,9 +132,7 @@ impl Pond {
         if unfinished > 0 || dead > 0 {
             return Err(DefineError::InUse { unfinished, dead });
         }
-        let waiters: Vec<RequestId> =
-            self.queue_mut(number).waiters.drain(..).map(|waiter| waiter.request).collect();
-        for request in waiters {
+        for request in self.queue_mut(number).waiters.drain() {
             self.stop_waiting(request);
             self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
         }
@@ -149,18 +149,25 @@ impl Pond {
         let Some(number) = self.queue_named(name) else {
             return self.reply(request, Reply::Paused(Err(QueueError::Unknown)));
         };
-        if self.queue_ref(number).paused != paused {
-            let queue = &mut self.queues[number.0 as usize];
-            queue.paused = paused;
-            queue.calibration.call_off();
-            // Nothing is learned about the workers while they are kept from the work.
-            queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
-            queue.tell(&mut self.targets);
-            self.write_queue(number, true);
+        let queue = self.queue_mut(number);
+        let changes = queue.paused != paused || queue.deaths.burst;
+        queue.deaths.decided();
+        if changes {
+            self.set_paused(number, paused, now);
             self.serve(number, now);
         }
         let op = self.last_synced;
         self.reply_when_durable(op, request, Reply::Paused(Ok(())), now);
+    }
+
+    pub(super) fn set_paused(&mut self, number: QueueNumber, paused: bool, now: Now) {
+        let queue = &mut self.queues[number.0 as usize];
+        queue.paused = paused;
+        queue.calibration.call_off();
+        // Nothing is learned about the workers while they are kept from the work.
+        queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
+        queue.tell(&mut self.targets);
+        self.write_queue(number, true);
     }
 
     /// Writes the newest full copy of messages to the end of the log.

@@ -118,6 +118,7 @@ impl Pond {
             insurmountable: arrivals > capacity
                 && queue.exceeded_since.is_some_and(|since| now.mono.since(since) > promise),
             paused: queue.paused,
+            held: self.held(number),
             workers,
             backlog_per_worker: if workers > 0 { ready as f64 / workers as f64 } else { 0.0 },
             workers_wanted: self.workers_wanted(number, ready, arrivals, ceiling),

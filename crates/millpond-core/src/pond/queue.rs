@@ -3,29 +3,20 @@
 //! Owns membership, counts and ages. Must never change a message.
 
 use super::groups::Groups;
+use super::held::Deaths;
 use super::order::{Age, Ready, ReadySet};
 use super::replay::Replays;
 use super::slot::Slot;
 use super::target::Target;
-use crate::command::RequestId;
+use super::waiters::Waiters;
 use crate::forecast::{BusyThroughput, Calibration, Meter, ReturnTimes, ServiceTime};
 use crate::identity::Seq;
 use crate::message::{Criticality, Phase, QueueNumber};
-use crate::name::{Label, Name};
+use crate::name::Name;
 use crate::settings::QueueSettings;
 use crate::stats::Totals;
 use crate::time::Mono;
-use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
-
-/// A worker that waits for messages.
-#[derive(Debug)]
-pub(super) struct Waiter {
-    pub(super) request: RequestId,
-    pub(super) max: usize,
-    pub(super) lease: Duration,
-    pub(super) consumer: Option<Label>,
-}
+use std::collections::BTreeSet;
 
 /// What a target is told of each of its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -48,6 +39,7 @@ pub(super) struct Queue {
     /// Messages of which anything is kept, terminal ones included.
     pub(super) kept: u64,
     pub(super) paused: bool,
+    pub(super) deaths: Deaths,
     /// Its target's index, if it has one that is configured.
     pub(super) target: Option<usize>,
     /// The most messages in work at once: its own cap, or its target's.
@@ -65,7 +57,7 @@ pub(super) struct Queue {
     /// Messages that are not terminal, durable or not: what the bounds count.
     pub(super) unfinished: u64,
     pub(super) unfinished_bytes: u64,
-    pub(super) waiters: VecDeque<Waiter>,
+    pub(super) waiters: Waiters,
     pub(super) replays: Replays,
     pub(super) totals: Totals,
     pub(super) arrivals: Meter,
@@ -81,6 +73,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(number: QueueNumber, name: Name, settings: QueueSettings) -> Self {
+        let waiters = Waiters::new(settings.prefetch);
         Self {
             number,
             name,
@@ -90,6 +83,7 @@ impl Queue {
             since: 0,
             kept: 0,
             paused: false,
+            deaths: Deaths::default(),
             target: None,
             cap: None,
             told: Told::default(),
@@ -102,7 +96,7 @@ impl Queue {
             dead: BTreeSet::new(),
             unfinished: 0,
             unfinished_bytes: 0,
-            waiters: VecDeque::new(),
+            waiters,
             replays: Replays::default(),
             totals: Totals::default(),
             arrivals: Meter::new(),
@@ -171,7 +165,12 @@ impl Queue {
             }
             Phase::Ready => self.ready.insert(self.ready_of(slot)),
             Phase::Delayed => self.delayed += 1,
-            Phase::Leased => assert!(self.leased.insert((slot.due_since, seq)), "leased twice: {seq:?}"),
+            Phase::Leased => {
+                assert!(self.leased.insert((slot.due_since, seq)), "leased twice: {seq:?}");
+                if let Some(consumer) = &slot.message.consumer {
+                    self.waiters.took(consumer);
+                }
+            }
             Phase::Backoff => {
                 assert!(self.backoff.insert((slot.due_since, seq)), "in backoff twice: {seq:?}");
                 self.ready.count_backoff(criticality, tenant, 1);
@@ -196,7 +195,12 @@ impl Queue {
             }
             Phase::Ready => self.ready.remove(self.ready_of(slot)),
             Phase::Delayed => self.delayed -= 1,
-            Phase::Leased => assert!(self.leased.remove(&(slot.due_since, seq)), "not leased: {seq:?}"),
+            Phase::Leased => {
+                assert!(self.leased.remove(&(slot.due_since, seq)), "not leased: {seq:?}");
+                if let Some(consumer) = &slot.message.consumer {
+                    self.waiters.gave_back(consumer);
+                }
+            }
             Phase::Backoff => {
                 assert!(self.backoff.remove(&(slot.due_since, seq)), "not in backoff: {seq:?}");
                 self.ready.count_backoff(criticality, tenant, -1);

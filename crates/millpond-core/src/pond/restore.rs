@@ -108,8 +108,10 @@ impl Pond {
         }
         let queue = &mut self.queues[index];
         queue.name = record.name;
+        queue.waiters.set_prefetch(record.settings.prefetch);
         queue.settings = record.settings;
         queue.paused = record.paused;
+        queue.deaths.burst = record.dead_burst;
         queue.deleted = record.deleted;
         queue.since = record.since;
         queue.replays.tasks = record.replays.into();
@@ -146,6 +148,9 @@ impl Pond {
         self.place_all(now);
         self.restore_holds(now);
         self.resume_replays(now);
+        for index in 0..self.queues.len() {
+            self.note_dead_letters(self.queues[index].number);
+        }
         self.serve_all(now);
     }
 

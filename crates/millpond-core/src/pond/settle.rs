@@ -128,6 +128,7 @@ impl Pond {
         let queue = self.queue_mut(number);
         let took = Duration::from_micros(attempt.micros);
         queue.totals.completed += 1;
+        queue.deaths.success();
         queue.totals.service.observe(took);
         queue.service.observe(took, now.mono);
         queue.completions.count(1.0, now.mono);

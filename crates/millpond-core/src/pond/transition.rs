@@ -223,6 +223,7 @@ impl Pond {
                 Self::note_attempt(&mut slot.message, attempt, by_holder);
             }
         });
+        self.note_death(number, reason, now);
         self.when_durable(op, Gated::Ended(seq), now);
         self.part_when_durable(seq, op, now);
         self.serve(number, now);
@@ -347,6 +348,7 @@ impl Pond {
         self.effects.push(Effect::Forget(seq));
         if slot.message.phase == Phase::Dead {
             // There is room among the dead letters.
+            self.note_dead_letters(slot.message.queue);
             self.serve(slot.message.queue, now);
         }
     }

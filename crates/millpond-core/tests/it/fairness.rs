@@ -96,7 +96,7 @@ fn the_priority_can_change_while_work_waits() {
     let mut rig = rig();
     let define = |priority| Command::Define {
         queue: name("extra"),
-        settings: Box::new(QueueSettings { priority, ..QueueSettings::default() }),
+        settings: Box::new(QueueSettings { priority, prefetch: 100, ..QueueSettings::default() }),
     };
     rig.ask_now(define(Priority::Strict));
     for class in Criticality::ALL {

@@ -11,6 +11,7 @@ use millpond_core::command::{
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Failure, IdempotencyKey, Phase};
 use millpond_core::name::Name;
+use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::replay::{ReplayPlan, ReplayTask, ReplayWhich, ReplayWish};
@@ -103,6 +104,7 @@ pub(crate) struct Rig {
     /// Calls to targets that nobody has taken yet.
     pub(crate) calls: Vec<Leased>,
     pub(crate) forgotten: Vec<Seq>,
+    pub(crate) notices: Vec<Notice>,
     replies: BTreeMap<RequestId, Reply>,
     asked: u64,
     /// Records that earlier boots emitted; numbers of records start anew at a restart.
@@ -121,7 +123,18 @@ impl Rig {
         Self::with(Declared { targets: vec![(name("till"), target)], queues: vec![(name(QUEUE), settings)] })
     }
 
-    pub(crate) fn with(declared: Declared) -> Self {
+    /// Queues that say nothing of it hand out as many messages to one worker as it wants, and bear any number of
+    /// deaths: most tests are about something else.
+    pub(crate) fn with(mut declared: Declared) -> Self {
+        let usual = QueueSettings::default();
+        for (_, settings) in &mut declared.queues {
+            if settings.prefetch == usual.prefetch {
+                settings.prefetch = 1000;
+            }
+            if settings.dead_burst == usual.dead_burst {
+                settings.dead_burst = 0;
+            }
+        }
         let mut rig = Self {
             pond: Pond::new(7),
             now: Now { wall: Wall(1_800_000_000_000_000), mono: Mono(0) },
@@ -131,6 +144,7 @@ impl Rig {
             hold_durability: false,
             calls: Vec::new(),
             forgotten: Vec::new(),
+            notices: Vec::new(),
             replies: BTreeMap::new(),
             asked: 0,
             before: 0,
@@ -182,6 +196,7 @@ impl Rig {
                     }
                     Effect::Dispatch { leased, .. } => self.calls.push(*leased),
                     Effect::Forget(seq) => self.forgotten.push(seq),
+                    Effect::Notice(notice) => self.notices.push(notice),
                 }
             }
             if self.hold_durability || self.durable == self.log.len() {

@@ -218,6 +218,7 @@ impl World {
                 Effect::Append { op, record, .. } => self.appended(op, record),
                 Effect::Reply { request, reply } => self.replied(request, reply),
                 Effect::Dispatch { leased, .. } => self.dispatched(&leased),
+                Effect::Notice(_) => {}
                 Effect::Forget(seq) => {
                     assert!(!self.model.messages.contains_key(&seq.0), "{seq:?} is forgotten too early");
                 }

@@ -10,8 +10,11 @@ use millpond_core::message::{
     Message, Phase, QueueNumber,
 };
 use millpond_core::name::{Label, Name};
+use millpond_core::rate::Rate;
 use millpond_core::record::{QueueRecord, Record};
+use millpond_core::replay::{ReplayState, ReplayTask, ReplayWhich, ReplayWish};
 use millpond_core::time::Wall;
+use std::time::Duration;
 
 impl From<TryGetError> for DecodeError {
     fn from(_: TryGetError) -> Self {
@@ -107,10 +110,69 @@ fn queue(input: &mut &[u8]) -> Decoded<QueueRecord> {
         settings: serde_json::from_str(&text(input)?)
             .map_err(|_| DecodeError::Damaged("queue's settings"))?,
         paused: flag(input)?,
+        dead_burst: flag(input)?,
         deleted: flag(input)?,
         since: input.try_get_u64_le()?,
-        replays: serde_json::from_str(&text(input)?).map_err(|_| DecodeError::Damaged("queue's replays"))?,
+        replays: {
+            let count = input.try_get_u8()?;
+            let mut replays = Vec::new();
+            for _ in 0..count {
+                replays.push(replay(input)?);
+            }
+            replays
+        },
     })
+}
+
+fn replay(input: &mut &[u8]) -> Decoded<ReplayTask> {
+    Ok(ReplayTask {
+        number: input.try_get_u32_le()?,
+        wish: ReplayWish {
+            which: which(input)?,
+            rate: option(input, |input| Ok(Rate { events: input.try_get_u32_le()?, per: duration(input)? }))?,
+            ttl: option(input, duration)?,
+            older: flag(input)?,
+        },
+        created: wall(input)?,
+        finished: option(input, wall)?,
+        state: match input.try_get_u8()? {
+            1 => ReplayState::Running,
+            2 => ReplayState::Done,
+            3 => ReplayState::Cancelled,
+            other => {
+                return Err(DecodeError::Unknown { what: "a state of a replay of", value: other.into() });
+            }
+        },
+        not_before: option(input, wall)?,
+        from: seq(input)?,
+        through: seq(input)?,
+        before_place: input.try_get_u64_le()?,
+        selected: input.try_get_u64_le()?,
+        too_old: input.try_get_u64_le()?,
+        replayed: input.try_get_u64_le()?,
+    })
+}
+
+fn which(input: &mut &[u8]) -> Decoded<ReplayWhich> {
+    Ok(match input.try_get_u8()? {
+        1 => ReplayWhich::All,
+        2 => ReplayWhich::Filter(
+            serde_json::from_str(&text(input)?).map_err(|_| DecodeError::Damaged("filter of a replay"))?,
+        ),
+        3 => {
+            let count = input.try_get_u32_le()?;
+            let mut seqs = Vec::new();
+            for _ in 0..count {
+                seqs.push(seq(input)?);
+            }
+            ReplayWhich::These(seqs)
+        }
+        other => return Err(DecodeError::Unknown { what: "a selection of", value: other.into() }),
+    })
+}
+
+fn duration(input: &mut &[u8]) -> Decoded<Duration> {
+    Ok(Duration::from_micros(input.try_get_u64_le()?))
 }
 
 fn message(input: &mut &[u8]) -> Decoded<Message> {

@@ -8,7 +8,9 @@ use millpond_core::message::{
 };
 use millpond_core::name::Label;
 use millpond_core::record::{QueueRecord, Record};
+use millpond_core::replay::{ReplayState, ReplayTask, ReplayWhich};
 use millpond_core::time::Wall;
+use std::time::Duration;
 
 /// Returns the length of the record without the content, which comes last.
 pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
@@ -85,10 +87,55 @@ fn queue(record: &QueueRecord, out: &mut Vec<u8>) {
         serde_json::to_string(&record.settings).expect("settings have no map keys that JSON lacks");
     text(out, &settings);
     out.push(u8::from(record.paused));
+    out.push(u8::from(record.dead_burst));
     out.push(u8::from(record.deleted));
     long(out, record.since);
-    let replays = serde_json::to_string(&record.replays).expect("replays have no map keys that JSON lacks");
-    text(out, &replays);
+    out.push(u8::try_from(record.replays.len()).expect("few replays are remembered"));
+    for task in &record.replays {
+        replay(task, out);
+    }
+}
+
+/// In few bytes: the queues are written again whenever a segment goes.
+fn replay(task: &ReplayTask, out: &mut Vec<u8>) {
+    word(out, task.number);
+    match &task.wish.which {
+        ReplayWhich::All => out.push(1),
+        ReplayWhich::Filter(filter) => {
+            out.push(2);
+            text(out, &serde_json::to_string(filter).expect("a filter has no map keys that JSON lacks"));
+        }
+        ReplayWhich::These(seqs) => {
+            out.push(3);
+            word(out, u32::try_from(seqs.len()).expect("few messages are named"));
+            for seq in seqs {
+                long(out, seq.0);
+            }
+        }
+    }
+    option(out, task.wish.rate, |out, rate| {
+        word(out, rate.events);
+        duration(out, rate.per);
+    });
+    option(out, task.wish.ttl, duration);
+    out.push(u8::from(task.wish.older));
+    wall(out, task.created);
+    option(out, task.finished, wall);
+    out.push(match task.state {
+        ReplayState::Running => 1,
+        ReplayState::Done => 2,
+        ReplayState::Cancelled => 3,
+    });
+    option(out, task.not_before, wall);
+    for number in [task.from.0, task.through.0, task.before_place, task.selected, task.too_old, task.replayed]
+    {
+        long(out, number);
+    }
+}
+
+/// In microseconds.
+fn duration(out: &mut Vec<u8>, value: Duration) {
+    long(out, u64::try_from(value.as_micros()).unwrap_or(u64::MAX));
 }
 
 fn message(message: &Message, out: &mut Vec<u8>) {

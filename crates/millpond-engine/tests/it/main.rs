@@ -17,7 +17,8 @@ fn queue() -> Name {
 }
 
 fn open(directory: &Path) -> (Engine, Handle) {
-    let declared = Declared { targets: Vec::new(), queues: vec![(queue(), QueueSettings::default())] };
+    let settings = QueueSettings { prefetch: 1000, ..QueueSettings::default() };
+    let declared = Declared { targets: Vec::new(), queues: vec![(queue(), settings)] };
     let mut options = EngineOptions::new(directory.to_owned(), declared);
     options.segment_bytes = 64 << 10;
     let (engine, handle, _calls) = Engine::open(options).unwrap();

@@ -388,6 +388,10 @@ async fn queues_are_made_changed_paused_and_deleted() {
     assert_eq!(server.send("POST", "/v1/queues/new/pause", &[], "").await.json()["paused"], true);
     assert!(server.lease("new", &json!({})).await.is_empty());
     assert_eq!(server.stats("new").await["paused"], 1);
+    assert_eq!(server.get("/v1/queues/new").await.json()["held"], "paused");
+    let metrics = server.get("/metrics").await;
+    let held = r#"millpond_queue_held{queue="new",reason="paused"} 1.0"#;
+    assert!(String::from_utf8_lossy(&metrics.body).contains(held));
     assert_eq!(server.send("DELETE", "/v1/queues/new", &[], "").await.slug(), "in-use");
     assert_eq!(server.send("POST", "/v1/queues/new/resume", &[], "").await.json()["paused"], false);
     let receipt = server.lease("new", &json!({})).await[0]["receipt"].clone();

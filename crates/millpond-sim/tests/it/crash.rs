@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-const SEGMENT_BYTES: u32 = 8 << 10;
+const SEGMENT_BYTES: u32 = 12 << 10;
 const LATENCY: Duration = Duration::from_micros(400);
 const STEPS: u64 = 54;
 

@@ -49,7 +49,12 @@ pub(super) fn list(queues: &Queues, json: bool, out: &mut impl Write) -> Result<
 }
 
 fn state(queue: &Queue) -> &'static str {
-    if queue.paused {
+    if let Some(held) = &queue.held {
+        ["paused", "dead-burst", "dead-letters-full", "storage-full"]
+            .into_iter()
+            .find(|known| known == held)
+            .unwrap_or("held")
+    } else if queue.paused {
         "paused"
     } else if queue.stats.insurmountable == 1 {
         "too much"
@@ -87,16 +92,32 @@ pub(super) fn created(queue: &Queue, json: bool, out: &mut impl Write) -> Result
     Ok(())
 }
 
+/// Why nothing goes out, and what to do about it.
+fn held(queue: &Queue) -> Option<String> {
+    let name = line(&queue.name);
+    let held = queue.held.as_deref().or_else(|| queue.paused.then_some("paused"))?;
+    Some(match held {
+        "paused" => {
+            format!(
+                "It is paused: it accepts, but hands out nothing. Resume it: millpond queues resume {name}"
+            )
+        }
+        "dead-burst" => format!(
+            "IT PAUSED ITSELF: too many messages in a row were given up without one success. Look why: millpond dead list {name}. Mend the cause, then resume it: millpond queues resume {name}"
+        ),
+        "dead-letters-full" => format!(
+            "IT HANDS OUT NOTHING: there is no room for more dead letters. Replay or delete some: millpond dead list {name}"
+        ),
+        "storage-full" => "IT HANDS OUT NOTHING: the disk is full. Make room on it.".to_owned(),
+        other => format!("It hands out nothing: {}.", line(other)),
+    })
+}
+
 /// What an operator wants to know, most important first.
 fn sentences(queue: &Queue) -> Vec<String> {
     let stats = &queue.stats;
     let mut sentences = Vec::new();
-    if queue.paused {
-        sentences.push(format!(
-            "It is paused: it accepts, but hands out nothing. Resume it: millpond queues resume {}",
-            queue.name
-        ));
-    }
+    sentences.extend(held(queue));
     if stats.insurmountable == 1 {
         sentences.push(format!(
             "TOO MUCH ARRIVES: {} come and {} can be done. A queue moves load in time, it does not create capacity: the backlog grows until less arrives or more is done.",
@@ -254,7 +275,7 @@ mod tests {
 
     fn queue(name: &str, stats: QueueStats) -> Queue {
         let settings = json!({"max_wait_seconds": 2700, "max_bytes": 1_073_741_824, "target": null, "retry": {"max_attempts": 5}});
-        Queue { name: name.to_owned(), declared: true, paused: false, settings, stats }
+        Queue { name: name.to_owned(), declared: true, paused: false, held: None, settings, stats }
     }
 
     fn text(print: impl FnOnce(&mut Vec<u8>)) -> String {
