@@ -322,9 +322,12 @@ mod tests {
             };
             is_right(&settings, &picks.map(choice).collect::<Vec<_>>(), 0)
         };
-        let mut fair = vec![CriticalPlus; 8];
-        fair.extend([Critical; 4]);
-        fair.extend([SheddablePlus, SheddablePlus, Sheddable]);
+        // Eight, four, two and one of fifteen, well mixed.
+        let mut fair = [CriticalPlus; 15];
+        for at in [1, 5, 9, 13] {
+            fair[at] = Critical;
+        }
+        (fair[3], fair[11], fair[7]) = (SheddablePlus, SheddablePlus, Sheddable);
         assert!(rounds(&fair, 10));
         assert!(!rounds(&[CriticalPlus], 20));
         assert!(!rounds(&[Sheddable], 10));
