@@ -97,6 +97,7 @@ pub(crate) struct World {
     eligible_before: BTreeSet<u64>,
     dead_before: Vec<usize>,
     paused_before: Vec<bool>,
+    calm_before: Vec<bool>,
     /// Every receipt that a worker ever got, in any boot.
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
@@ -157,6 +158,7 @@ impl World {
             eligible_before: BTreeSet::new(),
             dead_before: Vec::new(),
             paused_before: Vec::new(),
+            calm_before: Vec::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
             paced: Default::default(),
@@ -199,6 +201,7 @@ impl World {
         self.eligible_before =
             (0..3).flat_map(|queue| self.model.eligible(queue).map(|(seq, _)| seq)).collect();
         self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
+        self.calm_before = (0..3).map(|queue| self.model.is_calm(queue, self.now)).collect();
         self.paused_before = self.model.queues.iter().map(|queue| queue.paused).collect();
     }
 
@@ -304,8 +307,9 @@ impl World {
         let chosen = candidate((seq, &self.model.messages[&seq]));
         let others = self.model.eligible(queue).filter(|(other, _)| self.eligible_before.contains(other));
         let others: Vec<Candidate> = others.map(candidate).filter(|other| other.seq != seq).collect();
+        let was_calm = self.calm_before[queue];
         let queue = &mut self.model.queues[queue];
-        let marks = queue.turns.judge(&queue.settings, chosen, &others, self.now.mono);
+        let marks = queue.turns.judge(&queue.settings, chosen, &others, was_calm, self.now.mono);
         for mark in marks {
             self.model.mark(mark);
         }
