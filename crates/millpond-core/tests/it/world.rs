@@ -13,6 +13,7 @@ use millpond_core::command::{
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Holder, Phase, QueueNumber};
+use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now, Wall};
@@ -102,6 +103,8 @@ pub(crate) struct World {
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
     pub(crate) calls: Vec<Receipt>,
+    /// How often an operator was told of a burst of dead letters.
+    bursts_told: u64,
     /// The pace of each queue's replay.
     paced: [Paced; 3],
     storage: StorageState,
@@ -161,6 +164,7 @@ impl World {
             calm_before: Vec::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
+            bursts_told: 0,
             paced: Default::default(),
             storage: StorageState::Roomy,
             clock_stepped: false,
@@ -221,19 +225,38 @@ impl World {
                 Effect::Append { op, record, .. } => self.appended(op, record),
                 Effect::Reply { request, reply } => self.replied(request, reply),
                 Effect::Dispatch { leased, .. } => self.dispatched(&leased),
-                Effect::Notice(_) => {}
+                Effect::Notice(notice) => self.noticed(&notice),
                 Effect::Forget(seq) => {
                     assert!(!self.model.messages.contains_key(&seq.0), "{seq:?} is forgotten too early");
                 }
             }
         }
         assert!(self.handed.is_empty() && self.called.is_empty(), "a hand-out that nobody was told of");
+        let bursts = self.model.marks.get("a burst of dead letters pauses the queue");
+        assert_eq!(self.bursts_told, bursts.copied().unwrap_or(0), "bursts that operators heard of");
         self.compare_records(from);
         self.pond.assert_consistent();
         self.compare_numbers();
         for queue in 0..3 {
             let waiting: Vec<Candidate> = self.model.eligible(queue).map(candidate).collect();
             self.model.queues[queue].turns.look(&waiting);
+        }
+    }
+
+    /// An operator hears of a burst of dead letters once each time, and of a full store while it is full.
+    fn noticed(&mut self, notice: &Notice) {
+        let queue = names().iter().position(|name| name == notice.queue()).unwrap();
+        match notice {
+            Notice::DeadBurst { .. } => {
+                assert!(self.model.queues[queue].paused, "{notice:?}");
+                self.bursts_told += 1;
+            }
+            Notice::DeadLettersFull { kept, .. } => {
+                // Some may have come and others gone in the same step.
+                let dead = self.model.of(queue, Phase::Dead).count() + self.dead_before[queue];
+                assert!(dead as u64 >= *kept, "{notice:?}");
+                self.model.mark("an operator hears that the dead letters are full");
+            }
         }
     }
 
