@@ -313,6 +313,15 @@ impl Model {
             && unfinished.all(|one| one.labels == Labels::default())
     }
 
+    /// Whether nothing that waits has been due for too long for an adaptive order to be first in, first out.
+    pub fn is_calm(&self, queue: usize, now: Now) -> bool {
+        let fresh_within = self.queues[queue].settings.fresh_within;
+        let mut waiting = self.messages.values().filter(|one| {
+            one.queue == queue && matches!(one.phase, Phase::Ready | Phase::Delayed | Phase::Backoff)
+        });
+        waiting.all(|one| now.mono.since(one.due_since) < fresh_within)
+    }
+
     /// Messages and bytes that the bounds count.
     pub fn unfinished(&self, queue: usize) -> (u64, u64) {
         let all = self.messages.values().filter(|one| one.queue == queue && !one.phase.is_terminal());

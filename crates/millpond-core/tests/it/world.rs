@@ -13,6 +13,7 @@ use millpond_core::command::{
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Holder, Phase, QueueNumber};
+use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now, Wall};
@@ -97,10 +98,13 @@ pub(crate) struct World {
     eligible_before: BTreeSet<u64>,
     dead_before: Vec<usize>,
     paused_before: Vec<bool>,
+    calm_before: Vec<bool>,
     /// Every receipt that a worker ever got, in any boot.
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
     pub(crate) calls: Vec<Receipt>,
+    /// How often an operator was told of a burst of dead letters.
+    bursts_told: u64,
     /// The pace of each queue's replay.
     paced: [Paced; 3],
     storage: StorageState,
@@ -157,8 +161,10 @@ impl World {
             eligible_before: BTreeSet::new(),
             dead_before: Vec::new(),
             paused_before: Vec::new(),
+            calm_before: Vec::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
+            bursts_told: 0,
             paced: Default::default(),
             storage: StorageState::Roomy,
             clock_stepped: false,
@@ -199,6 +205,7 @@ impl World {
         self.eligible_before =
             (0..3).flat_map(|queue| self.model.eligible(queue).map(|(seq, _)| seq)).collect();
         self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
+        self.calm_before = (0..3).map(|queue| self.model.is_calm(queue, self.now)).collect();
         self.paused_before = self.model.queues.iter().map(|queue| queue.paused).collect();
     }
 
@@ -218,19 +225,38 @@ impl World {
                 Effect::Append { op, record, .. } => self.appended(op, record),
                 Effect::Reply { request, reply } => self.replied(request, reply),
                 Effect::Dispatch { leased, .. } => self.dispatched(&leased),
-                Effect::Notice(_) => {}
+                Effect::Notice(notice) => self.noticed(&notice),
                 Effect::Forget(seq) => {
                     assert!(!self.model.messages.contains_key(&seq.0), "{seq:?} is forgotten too early");
                 }
             }
         }
         assert!(self.handed.is_empty() && self.called.is_empty(), "a hand-out that nobody was told of");
+        let bursts = self.model.marks.get("a burst of dead letters pauses the queue");
+        assert_eq!(self.bursts_told, bursts.copied().unwrap_or(0), "bursts that operators heard of");
         self.compare_records(from);
         self.pond.assert_consistent();
         self.compare_numbers();
         for queue in 0..3 {
             let waiting: Vec<Candidate> = self.model.eligible(queue).map(candidate).collect();
             self.model.queues[queue].turns.look(&waiting);
+        }
+    }
+
+    /// An operator hears of a burst of dead letters once each time, and of a full store while it is full.
+    fn noticed(&mut self, notice: &Notice) {
+        let queue = names().iter().position(|name| name == notice.queue()).unwrap();
+        match notice {
+            Notice::DeadBurst { .. } => {
+                assert!(self.model.queues[queue].paused, "{notice:?}");
+                self.bursts_told += 1;
+            }
+            Notice::DeadLettersFull { kept, .. } => {
+                // Some may have come and others gone in the same step.
+                let dead = self.model.of(queue, Phase::Dead).count() + self.dead_before[queue];
+                assert!(dead as u64 >= *kept, "{notice:?}");
+                self.model.mark("an operator hears that the dead letters are full");
+            }
         }
     }
 
@@ -304,8 +330,9 @@ impl World {
         let chosen = candidate((seq, &self.model.messages[&seq]));
         let others = self.model.eligible(queue).filter(|(other, _)| self.eligible_before.contains(other));
         let others: Vec<Candidate> = others.map(candidate).filter(|other| other.seq != seq).collect();
+        let was_calm = self.calm_before[queue];
         let queue = &mut self.model.queues[queue];
-        let marks = queue.turns.judge(&queue.settings, chosen, &others, self.now.mono);
+        let marks = queue.turns.judge(&queue.settings, chosen, &others, was_calm, self.now.mono);
         for mark in marks {
             self.model.mark(mark);
         }

@@ -68,17 +68,19 @@ fn weight(class: Criticality) -> f64 {
 }
 
 impl Turns {
-    /// Judges the hand-out of `chosen` while `others` could have been. Returns what was remarkable.
+    /// Judges the hand-out of `chosen` while `others` could have been. `was_calm`: nothing that has gone in the same
+    /// step was too old for an adaptive order to be first in, first out. Returns what was remarkable.
     pub fn judge(
         &mut self,
         settings: &QueueSettings,
         chosen: Candidate,
         others: &[Candidate],
+        was_calm: bool,
         now: Mono,
     ) -> Vec<&'static str> {
         let held = self.judge_budget(settings, chosen, others, now);
         let marks = [
-            self.judge_order(settings, chosen, others, now),
+            self.judge_order(settings, chosen, others, was_calm, now),
             judge_strictness(settings, chosen, others),
             self.judge_tenants(chosen, others),
             self.judge_shares(settings, chosen, others),
@@ -187,6 +189,7 @@ impl Turns {
         settings: &QueueSettings,
         chosen: Candidate,
         others: &[Candidate],
+        was_calm: bool,
         now: Mono,
     ) -> Option<&'static str> {
         let mine = others.iter().filter(|one| (one.class, one.tenant) == (chosen.class, chosen.tenant));
@@ -198,7 +201,7 @@ impl Turns {
             Order::Lifo => false,
             Order::Adaptive => {
                 let young = |one: &Candidate| now.since(one.due_since) < settings.fresh_within;
-                others.iter().chain([&chosen]).all(young)
+                was_calm && others.iter().chain([&chosen]).all(young)
             }
         };
         if calm || chosen.retry {
@@ -272,7 +275,7 @@ mod tests {
         let mut turns = Turns::default();
         let judged = catch_unwind(AssertUnwindSafe(|| {
             for (chosen, others) in choices {
-                turns.judge(settings, *chosen, others, Mono(at));
+                turns.judge(settings, *chosen, others, true, Mono(at));
                 turns.look(others);
             }
         }));
@@ -322,9 +325,12 @@ mod tests {
             };
             is_right(&settings, &picks.map(choice).collect::<Vec<_>>(), 0)
         };
-        let mut fair = vec![CriticalPlus; 8];
-        fair.extend([Critical; 4]);
-        fair.extend([SheddablePlus, SheddablePlus, Sheddable]);
+        // Eight, four, two and one of fifteen, well mixed.
+        let mut fair = [CriticalPlus; 15];
+        for at in [1, 5, 9, 13] {
+            fair[at] = Critical;
+        }
+        (fair[3], fair[11], fair[7]) = (SheddablePlus, SheddablePlus, Sheddable);
         assert!(rounds(&fair, 10));
         assert!(!rounds(&[CriticalPlus], 20));
         assert!(!rounds(&[Sheddable], 10));

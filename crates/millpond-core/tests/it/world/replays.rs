@@ -138,7 +138,7 @@ impl World {
             return;
         }
         let left = self.model.of(queue, Phase::Dead).find(|(seq, message)| {
-            is_meant(&before, *seq, message) && message.phase_begun() <= before.created
+            is_meant(&before, *seq, message) && message.phase_begun() < before.created
         });
         assert!(left.is_none() || self.clock_stepped, "{before:?} is done, and has left {left:?} behind");
         self.model.mark("a replay is done");
