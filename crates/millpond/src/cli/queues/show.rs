@@ -207,6 +207,7 @@ const NUMBERS: [(&str, &[&str]); 5] = [
             "oldest_backoff_age_seconds",
             "predicted_wait_seconds",
             "drain_seconds",
+            "promise_kept_ratio",
         ],
     ),
     (
@@ -261,6 +262,7 @@ fn number(name: &str, value: &Value) -> String {
         (None, Some(value)) => millpond_sim::text::number(value),
         _ => match name {
             "drain_seconds" => "never, or not known".to_owned(),
+            "promise_kept_ratio" => "no promise compared yet".to_owned(),
             _ => "nothing can be promised".to_owned(),
         },
     }
@@ -348,7 +350,12 @@ mod tests {
     #[test]
     fn numbers_keep_the_names_of_the_interface() {
         let shown = text(|out| stats(&QueueStats::default(), false, out).unwrap());
-        for expected in ["oldest_age_seconds", "never, or not known", "nothing can be promised"] {
+        for expected in [
+            "oldest_age_seconds",
+            "never, or not known",
+            "nothing can be promised",
+            "no promise compared yet",
+        ] {
             assert!(shown.contains(expected), "{expected} is missing\n{shown}");
         }
     }
