@@ -10,8 +10,10 @@ pub mod handle;
 mod inbox;
 pub mod log;
 pub mod machine;
+pub mod repair;
 pub mod segments;
 pub mod stats;
+pub mod survey;
 mod threads;
 
 pub use engine::{Engine, EngineOptions, OpenError};
