@@ -2,6 +2,7 @@
 //!
 //! Owns the threads, the encoding of records and the asynchronous handle. Must never speak HTTP.
 
+pub mod backup;
 pub mod clock;
 pub mod codec;
 pub mod content;

@@ -130,6 +130,7 @@ fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, 
             paused: false,
             deleted: false,
             since: 0,
+            replays: Vec::new(),
         })));
     }
     copy.add(&boot(before));

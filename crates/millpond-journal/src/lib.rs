@@ -40,6 +40,7 @@
 //! ```
 
 mod anchors;
+pub mod backup;
 mod files;
 mod format;
 mod index;

@@ -22,6 +22,8 @@ use crate::{
 };
 use std::{io, ops::ControlFlow, sync::Arc};
 
+/// How often a directory is listed that somebody else changes.
+const LISTINGS_MAX: usize = 8;
 const REWRITE_BYTES: usize = 1024 * 1024;
 /// Segments are whole pages, so that their files are too.
 pub(crate) const SEGMENT_BYTES_UNIT: u32 = 4096;
@@ -364,8 +366,23 @@ impl Log {
 
 /// Numbers of all segment files, ascending, whatever is missing between them.
 pub(crate) fn list_segments_with_gaps(storage: &dyn Storage) -> Result<Vec<u32>, OpenError> {
-    let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
-    Ok(sorted_numbers(&names, segment_number))
+    let list = || {
+        let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
+        Ok(sorted_numbers(&names, segment_number))
+    };
+    let mut segments = list()?;
+    // While a running server makes files, a listing may show a later one and not an earlier one. A gap that stays is one.
+    for _ in 0..LISTINGS_MAX {
+        if segments.windows(2).all(|pair| pair[0] + 1 == pair[1]) {
+            break;
+        }
+        let again = list()?;
+        if again == segments {
+            break;
+        }
+        segments = again;
+    }
+    Ok(segments)
 }
 
 /// Whether a segment can have been made with this length.

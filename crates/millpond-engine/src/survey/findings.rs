@@ -4,6 +4,7 @@
 
 use super::{LISTED_MAX, SecretState, Survey};
 use millpond_journal::Place;
+use std::fmt;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,15 @@ pub struct Finding {
     pub heads_found: u64,
     /// What is wrong, for people.
     pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => write!(f, "{place}: {}", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
 }
 
 impl Survey {

@@ -2,14 +2,17 @@
 
 use crate::process::run;
 use bytes::Bytes;
-use millpond_core::command::{Declared, NewMessage};
-use millpond_core::message::Content;
+use millpond_core::command::{Declared, LeaseRequest, NewMessage, SettleOutcome, Settlement};
+use millpond_core::message::{Content, Failure};
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::{Engine, EngineOptions, Handle};
+use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -167,4 +170,154 @@ fn the_directory_comes_from_the_flag_the_configuration_or_the_default() {
     );
     assert!(!directory.path().join("millpond-data").exists());
     run(&["journal", "verify", "--accept-loss"]).expect(2);
+}
+
+#[test]
+fn every_message_is_exported_with_its_body_and_its_state() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let (engine, handle) = engine(data);
+    send(&handle, [b"text".to_vec(), vec![0xFF, 0, 1], b"done".to_vec(), b"dead".to_vec()]);
+    let jobs = || Name::new("jobs").unwrap();
+    let wish = LeaseRequest { queue: jobs(), max: 4, lease: None, wait: Duration::ZERO, consumer: None };
+    for delivery in block_on(handle.lease(wish)).unwrap() {
+        let outcome = match &delivery.content.body[..] {
+            b"done" => SettleOutcome::Complete { result: Some(Arc::clone(&delivery.content)) },
+            b"dead" => SettleOutcome::Dead { failure: Some(Failure::new("worker", "no", None)) },
+            _ => SettleOutcome::Release { delay: None },
+        };
+        let settlement = Settlement { receipt: delivery.leased.receipt, outcome };
+        block_on(handle.settle(vec![settlement])).unwrap()[0].as_ref().unwrap();
+    }
+    // Beside the engine, and after it.
+    for again in [false, true] {
+        let export = |more: &[&str]| -> Vec<Value> {
+            let arguments = [&["journal", "export", "--data", text(data)], more].concat();
+            let done = run(&arguments).expect(0);
+            done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let lines = export(&[]);
+        assert_eq!(lines.len(), 4, "{again}");
+        assert_eq!((&lines[0]["body"], &lines[0]["status"]), (&"text".into(), &"ready".into()));
+        assert_eq!((&lines[1]["body"], &lines[1]["body_encoding"]), (&"/wAB".into(), &"base64".into()));
+        assert_eq!((&lines[2]["body"], &lines[2]["result"]["body"]), (&Value::Null, &"done".into()));
+        assert_eq!((&lines[3]["status"], &lines[3]["dead_reason"]), (&"dead".into(), &"rejected".into()));
+        assert_eq!(lines[3]["history"][0]["error"]["message"], "no");
+        assert_eq!(lines[0]["id"].as_str().unwrap().len(), 36);
+        assert_eq!(lines[0]["queue"], "jobs");
+        assert_eq!(export(&["--state", "dead", "--state", "succeeded"]), lines[2..]);
+        assert_eq!(export(&["--queue", "jobs", "--state", "ready"]), lines[..2]);
+        if !again {
+            continue;
+        }
+        let unknown = run(&["journal", "export", "--data", text(data), "--queue", "nope"]).expect(1);
+        assert!(unknown.stderr.contains("jobs"), "{}", unknown.stderr);
+        run(&["journal", "export", "--data", text(data), "--state", "lost"]).expect(2);
+    }
+    engine.stop();
+}
+
+#[test]
+fn a_message_whose_body_is_damaged_is_exported_without_and_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    filled(data, 200);
+    let segment = data.join("00000002.log");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[20_000] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let done = run(&["journal", "export", "--data", text(data)]);
+    let lines: Vec<Value> = done.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let with_body = lines.iter().filter(|line| line["body"].is_string()).count();
+    assert!(with_body >= 197, "{with_body} of {}", lines.len());
+    assert!(lines.iter().all(|line| line["body"].is_string() || line["body_error"].is_string()));
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn backups_beside_a_busy_owner_open_with_all_that_was_accepted_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let (engine, handle) = engine(&data);
+    let accepted = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Also when this test fails: the scope waits for the thread.
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            // Messages come and most go, so that segments are given up and used again while they are copied.
+            let jobs = || Name::new("jobs").unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let kept = accepted.load(Ordering::Relaxed);
+                send(
+                    &handle,
+                    (0..20).map(|at| format!("{:06} {}", kept * 20 + at, "y".repeat(1000)).into_bytes()),
+                );
+                let wish = LeaseRequest {
+                    queue: jobs(),
+                    max: 19,
+                    lease: None,
+                    wait: Duration::ZERO,
+                    consumer: None,
+                };
+                let settled = block_on(handle.lease(wish))
+                    .unwrap()
+                    .into_iter()
+                    .map(|delivery| Settlement {
+                        receipt: delivery.leased.receipt,
+                        outcome: SettleOutcome::Complete { result: None },
+                    })
+                    .collect();
+                block_on(handle.settle(settled)).unwrap();
+                accepted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        for round in 0..8 {
+            while accepted.load(Ordering::Relaxed) < round * 15 {
+                std::thread::yield_now();
+            }
+            let before = accepted.load(Ordering::Relaxed);
+            let copy = directory.path().join(format!("backup-{round}"));
+            let report =
+                run(&["journal", "backup", text(&copy), "--data", text(&data), "--json"]).expect(0).json();
+            assert_eq!(report["backup"], text(&copy));
+            let (engine, handle) = self::engine(&copy);
+            // Of every round one message stays, and nothing else is ready once it is over.
+            let stats = block_on(handle.queue(Name::new("jobs").unwrap())).unwrap().stats;
+            assert!(stats.ready + stats.leased >= before, "{before} rounds, {stats:?}");
+            engine.stop();
+        }
+    });
+    engine.stop();
+}
+
+#[test]
+fn a_backup_is_whole_or_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    filled(&data, 200);
+    let copy = directory.path().join("copy");
+    run(&["journal", "backup", text(&copy), "--data", text(&data)]).expect(0);
+    let export = |data: &Path| run(&["journal", "export", "--data", text(data)]).expect(0).stdout;
+    assert_eq!(export(&copy), export(&data));
+    let again = run(&["journal", "backup", text(&copy), "--data", text(&data)]).expect(1);
+    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+
+    let segment = data.join("00000002.log");
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[20_000] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let other = directory.path().join("other");
+    let refused = run(&["journal", "backup", text(&other), "--data", text(&data)]).expect(1);
+    assert!(refused.stderr.contains("verify"), "{}", refused.stderr);
+    let left: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns the arguments and which directory is meant. Must never write but where a command says so.
 
+mod backup;
+mod export;
 mod progress;
 mod repair;
 mod stats;
@@ -11,7 +13,9 @@ use super::arguments;
 use super::failure::{Failure, tell};
 use clap::{Args, Subcommand};
 use millpond_config::Configuration;
-use millpond_engine::survey::{Survey, survey};
+use millpond_core::message::Phase;
+use millpond_core::name::Name;
+use millpond_engine::survey::{PHASES, Survey, survey};
 use millpond_journal::{OpenError, ReadOnlyDirectory};
 use progress::Progress;
 use std::io::Write;
@@ -24,7 +28,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
         millpond journal verify\n  \
-        millpond journal stats --data /var/lib/millpond --json")]
+        millpond journal stats --data /var/lib/millpond --json\n  \
+        millpond journal backup /backup/pond-2026-11-30")]
 pub(crate) struct Journal {
     #[command(subcommand)]
     action: Action,
@@ -82,6 +87,37 @@ enum Action {
         #[arg(long)]
         accept_loss: bool,
     },
+    /// Copy the data directory, also while a server uses it
+    ///
+    /// The copy is a data directory of its own: a server opens it with --data. It holds every message that was accepted
+    /// before the command began, is read back and checked, and appears under its name only when it is whole. The server
+    /// is not asked and does not notice.
+    #[command(after_help = "Examples:\n  \
+            millpond journal backup /backup/pond-2026-11-30\n  \
+            millpond journal backup --data /var/lib/millpond /backup/pond --json\n\n\
+            The copy holds message bodies and the secret behind ids and receipts: keep it as safe as the original.\n\
+            Never let two servers work on copies of one directory: both would do the same messages.")]
+    Backup {
+        /// The copy; must not exist yet
+        destination: PathBuf,
+    },
+    /// Write all messages with their bodies as lines of JSON
+    ///
+    /// One object a line, in the order in which the messages were accepted, with status, history and body (base64 where
+    /// it is not UTF-8). Bodies are read one by one, however many there are. Beside a running server, messages that are
+    /// finished and forgotten meanwhile are left out.
+    #[command(after_help = "Examples:\n  \
+            millpond journal export > messages.jsonl\n  \
+            millpond journal export --queue jobs --state dead | jq -r .body\n  \
+            millpond journal export --state ready --state delayed | wc -l")]
+    Export {
+        /// Only this queue
+        #[arg(long, value_parser = Name::new)]
+        queue: Option<Name>,
+        /// Only messages in this state; may be repeated
+        #[arg(long = "state", value_name = "STATE", value_parser = state)]
+        states: Vec<Phase>,
+    },
 }
 
 impl Journal {
@@ -90,9 +126,18 @@ impl Journal {
         match &self.action {
             Action::Verify => verify::run(&data, self.json, out),
             Action::Stats => stats::run(&data, self.json, out),
+            Action::Backup { destination } => backup::run(&data, destination, self.json, out),
+            Action::Export { queue, states } => export::run(&data, queue.as_ref(), states, out),
             Action::Repair { accept_loss } => repair::run(&data, *accept_loss, self.json, out),
         }
     }
+}
+
+fn state(text: &str) -> Result<Phase, String> {
+    Phase::parse(text).ok_or_else(|| {
+        let states = PHASES.map(Phase::as_str).join(", ");
+        format!("there is no such state; the states are {states}")
+    })
 }
 
 impl DataPlace {
