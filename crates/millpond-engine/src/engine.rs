@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
 /// The small file that holds the secret behind ids, receipts and tokens.
-const SECRET_FILE: &str = "secret";
+pub(crate) const SECRET_FILE: &str = "secret";
 
 /// What an engine is made of.
 #[derive(Debug, Clone)]

@@ -2,6 +2,7 @@
 //!
 //! Owns the threads, the encoding of records and the asynchronous handle. Must never speak HTTP.
 
+pub mod backup;
 pub mod clock;
 pub mod codec;
 pub mod content;
@@ -10,8 +11,10 @@ pub mod handle;
 mod inbox;
 pub mod log;
 pub mod machine;
+pub mod repair;
 pub mod segments;
 pub mod stats;
+pub mod survey;
 mod threads;
 
 pub use engine::{Engine, EngineOptions, OpenError};

@@ -20,8 +20,8 @@ pub(crate) const FRAME_HEADER_BYTES: u32 = 64;
 pub(crate) const FORMAT_FILE: &str = "format";
 const FORMAT_FILE_MAGIC: &[u8; 16] = b"millpond journal";
 const FORMAT_FILE_BYTES: usize = 56;
-const FRAME_CRC_OFFSET: usize = 60;
-const RECORD_CRC_OFFSET: usize = 16;
+pub(crate) const FRAME_CRC_OFFSET: usize = 60;
+pub(crate) const RECORD_CRC_OFFSET: usize = 16;
 const FLAG_KEYED: u32 = 1 << 30;
 const FLAG_ANCHOR: u32 = 1 << 31;
 /// A record's flags share their word with the length of its head.
@@ -138,6 +138,11 @@ impl Secrets {
             index_magic: u64_at(salt, 16) | 1,
             index_seed: u32_at(salt, 24),
         }
+    }
+
+    /// For whoever has them without the salt. No index is one of theirs.
+    pub(crate) fn from_parts(magic: u64, frame_seed: u32, record_seed: u32) -> Self {
+        Self { magic, frame_seed, record_seed, index_magic: 0, index_seed: 0 }
     }
 }
 
@@ -287,7 +292,7 @@ impl FrameHeader {
 pub(crate) const FRAME_VERSION: u16 = 2;
 
 /// Over everything but the field itself, padding included.
-fn frame_crc(secrets: &Secrets, frame: &[u8]) -> u32 {
+pub(crate) fn frame_crc(secrets: &Secrets, frame: &[u8]) -> u32 {
     let crc = crc32c_append(secrets.frame_seed, &frame[..FRAME_CRC_OFFSET]);
     crc32c_append(crc, &frame[FRAME_CRC_OFFSET + 4..])
 }
@@ -367,12 +372,12 @@ pub(crate) fn is_intact_record(secrets: &Secrets, bytes: &[u8], place: Place) ->
 }
 
 /// Over everything but the field itself.
-fn content_crc(secrets: &Secrets, record: &[u8]) -> u32 {
+pub(crate) fn content_crc(secrets: &Secrets, record: &[u8]) -> u32 {
     let crc = crc32c_append(secrets.record_seed, &record[..RECORD_CRC_OFFSET]);
     crc32c_append(crc, &record[RECORD_HEADER_BYTES as usize..])
 }
 
-fn placed_crc(crc: u32, place: Place) -> u32 {
+pub(crate) fn placed_crc(crc: u32, place: Place) -> u32 {
     let crc = crc32c_append(crc, &place.segment.to_le_bytes());
     crc32c_append(crc, &place.offset.to_le_bytes())
 }

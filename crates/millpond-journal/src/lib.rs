@@ -11,6 +11,7 @@
 //! - [`Writer`]: owned by one log thread; groups records, writes each group once, syncs it once.
 //! - [`Index`]: owned by the thread that decides; pure data; says what to copy and which segment to delete.
 //! - [`Files`]: shared by readers; reads a record by its [`Position`] and checks it.
+//! - [`inspect`]: for operators: says what is damaged and reads what is left, beside a running writer.
 //!
 //! # Records, keys, anchors
 //! A record may carry a key. A record that is an *anchor* is the newest full copy of its key's data, and the
@@ -39,12 +40,18 @@
 //! ```
 
 mod anchors;
+pub mod backup;
 mod files;
 mod format;
 mod index;
+pub mod inspect;
 mod local;
 mod prepare;
+mod read_only;
+mod reconstruct;
 mod recovery;
+pub mod repair;
+mod salvage;
 mod scan;
 mod seal;
 mod sealed;
@@ -58,6 +65,7 @@ pub use format::{FORMAT_VERSION, Place, Position, RECORD_HEADER_BYTES, SECTOR_BY
 pub use index::{Index, Reclaim, ToSeal};
 pub use local::{LocalStorage, LocalStorageError};
 pub use prepare::{DisposeError, PrepareError, Prepared, Preparer};
+pub use read_only::ReadOnlyDirectory;
 pub use recovery::{Cut, OpenError, Opened, Options, RecoveryReport, open};
 pub use scan::Replayed;
 pub use seal::{SealError, Sealed, Sealer};

@@ -13,6 +13,7 @@ use crate::{
     },
     index::Index,
     prepare::{Prepared, Preparer},
+    repair::MARKER,
     scan::{Beyond, Replay, Replayed, Walk, look_beyond, walk},
     seal::Sealer,
     storage::{Storage, is_full},
@@ -21,6 +22,8 @@ use crate::{
 };
 use std::{io, ops::ControlFlow, sync::Arc};
 
+/// How often a directory is listed that somebody else changes.
+const LISTINGS_MAX: usize = 8;
 const REWRITE_BYTES: usize = 1024 * 1024;
 /// Segments are whole pages, so that their files are too.
 pub(crate) const SEGMENT_BYTES_UNIT: u32 = 4096;
@@ -36,6 +39,13 @@ pub struct Options {
     /// Whether the caller knows that the directory was used before. A log without a single frame, which otherwise is
     /// one that was never begun, is then damaged.
     pub was_used: bool,
+}
+
+impl Options {
+    /// Whether segments can have this size.
+    pub fn is_possible(segment_bytes: u32) -> bool {
+        is_segment_length(u64::from(segment_bytes)) && segment_bytes <= SEGMENT_BYTES_MAX
+    }
 }
 
 impl Default for Options {
@@ -106,6 +116,11 @@ pub enum OpenError {
         "the file `{FORMAT_FILE}` in the data directory is missing or damaged; restore it from a backup of this directory"
     )]
     FormatFile,
+    /// A repair was interrupted while old and new files changed places.
+    #[error(
+        "a repair of the data directory was interrupted; run `millpond journal repair --accept-loss` again"
+    )]
+    RepairUnfinished,
     /// A frame that was synced is damaged or missing. A torn tail looks different.
     #[error(
         "the journal is corrupt at {place}, before the last position known to be synced; nothing was changed. \
@@ -170,11 +185,10 @@ pub fn open(
     replay: &mut dyn FnMut(Replayed<'_>) -> ControlFlow<()>,
 ) -> Result<Opened, OpenError> {
     let Options { segment_bytes, was_used } = options;
-    if !segment_bytes.is_multiple_of(SEGMENT_BYTES_UNIT)
-        || !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes)
-    {
+    if !Options::is_possible(segment_bytes) {
         return Err(OpenError::SegmentBytes { segment_bytes });
     }
+    refuse_unfinished_repair(&*storage)?;
     let Listing { segments, spares, indexes } = list(&*storage)?;
     let secrets = Secrets::from_salt(&read_or_create_format(&*storage, segments.is_empty(), &salt)?);
     let first = segments.first().copied().unwrap_or(1);
@@ -233,8 +247,8 @@ impl Log {
             return Err(OpenError::MissingSegment { segment: walk.oldest });
         }
         let Some(tail) = walk.tail else {
-            // An older segment was deleted, and that is done only after this one was synced.
-            let nothing_was_synced = first == 1;
+            // An older segment was deleted, or a segment got its index: that is done only after more was synced.
+            let nothing_was_synced = first == 1 && list_indexes(&*self.storage)?.is_empty();
             return if nothing_was_synced {
                 Ok((None, None))
             } else {
@@ -350,6 +364,44 @@ impl Log {
     }
 }
 
+/// Numbers of all segment files, ascending, whatever is missing between them.
+pub(crate) fn list_segments_with_gaps(storage: &dyn Storage) -> Result<Vec<u32>, OpenError> {
+    let list = || {
+        let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
+        Ok(sorted_numbers(&names, segment_number))
+    };
+    let mut segments = list()?;
+    // While a running server makes files, a listing may show a later one and not an earlier one. A gap that stays is one.
+    for _ in 0..LISTINGS_MAX {
+        if segments.windows(2).all(|pair| pair[0] + 1 == pair[1]) {
+            break;
+        }
+        let again = list()?;
+        if again == segments {
+            break;
+        }
+        segments = again;
+    }
+    Ok(segments)
+}
+
+/// Whether a segment can have been made with this length.
+pub(crate) fn is_segment_length(bytes: u64) -> bool {
+    bytes.is_multiple_of(u64::from(SEGMENT_BYTES_UNIT)) && bytes >= u64::from(SEGMENT_BYTES_MIN)
+}
+
+/// Numbers of all indexes, ascending.
+pub(crate) fn list_indexes(storage: &dyn Storage) -> Result<Vec<u32>, OpenError> {
+    let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
+    Ok(sorted_numbers(&names, index_number))
+}
+
+fn sorted_numbers(names: &[String], number: fn(&str) -> Option<u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
 /// The directory's files, in order.
 struct Listing {
     segments: Vec<u32>,
@@ -359,13 +411,8 @@ struct Listing {
 
 fn list(storage: &dyn Storage) -> Result<Listing, OpenError> {
     let names = storage.list().map_err(|source| io_error("listing the directory", source))?;
-    let sorted = |number: fn(&str) -> Option<u32>| {
-        let mut numbers: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
-        numbers.sort_unstable();
-        numbers
-    };
-    let (segments, spares) = (sorted(segment_number), sorted(spare_number));
-    let indexes = sorted(index_number);
+    let (segments, spares) = (sorted_numbers(&names, segment_number), sorted_numbers(&names, spare_number));
+    let indexes = sorted_numbers(&names, index_number);
     for pair in segments.windows(2) {
         if pair[0] + 1 != pair[1] {
             return Err(OpenError::MissingSegment { segment: pair[0] + 1 });
@@ -379,18 +426,31 @@ fn read_or_create_format(
     is_empty: bool,
     salt: &[u8; 32],
 ) -> Result<[u8; 32], OpenError> {
-    let io = |source| io_error(FORMAT_FILE, source);
-    match storage.read_small(FORMAT_FILE).map_err(io)? {
-        Some(bytes) => decode_format_file(&bytes).map_err(|error| match error {
-            FormatFileError::Damaged => OpenError::FormatFile,
-            FormatFileError::Version(found) => OpenError::Version { found, expected: FORMAT_VERSION },
-        }),
+    match read_format(storage)? {
+        Some(salt) => Ok(salt),
         None if is_empty => {
-            storage.write_whole(FORMAT_FILE, &encode_format_file(salt)).map_err(io)?;
+            let written = storage.write_whole(FORMAT_FILE, &encode_format_file(salt));
+            written.map_err(|source| io_error(FORMAT_FILE, source))?;
             Ok(*salt)
         }
         None => Err(OpenError::FormatFile),
     }
+}
+
+/// Whether the files are those of one log.
+pub(crate) fn refuse_unfinished_repair(storage: &dyn Storage) -> Result<(), OpenError> {
+    let marker = storage.read_small(MARKER).map_err(|source| io_error(MARKER, source))?;
+    if marker.is_some() { Err(OpenError::RepairUnfinished) } else { Ok(()) }
+}
+
+/// The salt of the directory; `None` if there is no format file.
+pub(crate) fn read_format(storage: &dyn Storage) -> Result<Option<[u8; 32]>, OpenError> {
+    let bytes = storage.read_small(FORMAT_FILE).map_err(|source| io_error(FORMAT_FILE, source))?;
+    let salt = bytes.map(|bytes| decode_format_file(&bytes)).transpose();
+    salt.map_err(|error| match error {
+        FormatFileError::Damaged => OpenError::FormatFile,
+        FormatFileError::Version(found) => OpenError::Version { found, expected: FORMAT_VERSION },
+    })
 }
 
 fn io_error(what: impl Into<String>, source: io::Error) -> OpenError {

@@ -204,7 +204,7 @@ impl Walk {
 }
 
 /// Whether `header` is the frame after `tail`. The first frame of the oldest segment has nothing to follow.
-fn follows(tail: Option<&Tail>, header: &FrameHeader) -> bool {
+pub(crate) fn follows(tail: Option<&Tail>, header: &FrameHeader) -> bool {
     match tail {
         None => header.place.segment > 1 || (header.sequence == 1 && header.chain == 0),
         Some(tail) => tail.precedes(header),

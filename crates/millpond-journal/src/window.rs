@@ -5,7 +5,7 @@
 
 use crate::{
     format::{FrameHeader, Place, SECTOR_BYTES, Secrets, segment_name},
-    recovery::{OpenError, SEGMENT_BYTES_MIN, SEGMENT_BYTES_UNIT},
+    recovery::{OpenError, is_segment_length},
     sealed::{RawHeader, raw_header},
     storage::{Storage, StorageFile},
 };
@@ -30,14 +30,26 @@ impl Window {
     }
 
     pub(crate) fn over(segment: u32, file: Arc<dyn StorageFile>) -> Result<Self, OpenError> {
-        let io = |source| OpenError::Io { what: segment_name(segment), source };
-        let length = file.length().map_err(io)?;
-        let capacity = capacity(&*file).map_err(io)?;
+        let length = file.length().map_err(|source| OpenError::Io { what: segment_name(segment), source })?;
+        let window = Self::of_any_length(segment, file)?;
         // Segments are created whole: a file of any other length has lost something since.
-        if !length.is_multiple_of(u64::from(SEGMENT_BYTES_UNIT)) || length < u64::from(SEGMENT_BYTES_MIN) {
-            return Err(OpenError::Corrupt { place: Place { segment, offset: capacity } });
+        if is_segment_length(length) {
+            Ok(window)
+        } else {
+            Err(OpenError::Corrupt { place: Place { segment, offset: window.capacity } })
         }
+    }
+
+    /// A window over whatever `file` holds, whole or not.
+    pub(crate) fn of_any_length(segment: u32, file: Arc<dyn StorageFile>) -> Result<Self, OpenError> {
+        let io = |source| OpenError::Io { what: segment_name(segment), source };
+        let capacity = capacity(&*file).map_err(io)?;
         Ok(Self { segment, file, capacity, buffer: Vec::new(), start: 0 })
+    }
+
+    /// Reads everything anew from here on: somebody may have written meanwhile.
+    pub(crate) fn look_again(&mut self) {
+        self.buffer.clear();
     }
 
     /// The bytes of one sector; `None` at the end of the segment.

@@ -22,7 +22,7 @@ mod router;
 mod serve;
 mod shared;
 mod status;
-mod view;
+pub mod view;
 mod workers;
 
 pub use limits::Limits;

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// RFC 3339 in UTC with milliseconds.
-pub(crate) fn rfc3339(time: Wall) -> String {
+pub fn rfc3339(time: Wall) -> String {
     let time = jiff::Timestamp::from_microsecond(time.0).unwrap_or(jiff::Timestamp::MAX);
     format!("{time:.3}")
 }
@@ -58,7 +58,8 @@ pub(crate) fn headers(content: &Content) -> BTreeMap<String, String> {
     content.headers.iter().cloned().collect()
 }
 
-fn error(failure: &Failure, at: Wall) -> AttemptError {
+/// What went wrong, and when.
+pub fn error(failure: &Failure, at: Wall) -> AttemptError {
     AttemptError {
         kind: failure.kind.clone(),
         message: failure.message.clone(),
@@ -67,7 +68,8 @@ fn error(failure: &Failure, at: Wall) -> AttemptError {
     }
 }
 
-fn attempt(attempt: &message::Attempt) -> Attempt {
+/// A hand-out that has ended.
+pub fn attempt(attempt: &message::Attempt) -> Attempt {
     let took = Duration::from_micros(attempt.micros);
     Attempt {
         n: attempt.delivery,

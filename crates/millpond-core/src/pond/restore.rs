@@ -214,6 +214,18 @@ impl Pond {
         queue.tell(&mut self.targets);
     }
 
+    /// Shows every message that the log still knows, before [`Pond::open`]: for whoever reads a log without serving
+    /// it. In the order of their numbers.
+    pub fn each_restored(&self, visit: &mut dyn FnMut(&Message)) {
+        for (seq, slot) in self.slots.iter() {
+            let message = &slot.message;
+            let since = self.queues.get(message.queue.0 as usize).map_or(0, |queue| queue.since);
+            if seq.0 >= since {
+                visit(message);
+            }
+        }
+    }
+
     /// Sets a restored message where it stands.
     fn place(&mut self, seq: Seq, mut slot: Box<Slot>, now: Now) {
         slot.visible = true;

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod pond;
+mod repair;
+
 use bytes::Bytes;
 use millpond_core::command::{Declared, LeaseRequest, NewMessage, SettleOutcome, Settlement};
 use millpond_core::message::{Content, Phase};

@@ -6,21 +6,21 @@ use millpond_journal::{FORMAT_VERSION, OpenError, Options, Place, SECTOR_BYTES, 
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
-fn name(segment: u32) -> String {
+pub(crate) fn name(segment: u32) -> String {
     format!("{segment:08}.log")
 }
 
 /// A log over three segments. Returns the disk, what was done, where every frame with records ends, and the
 /// place up to which a frame says that everything is synced.
-struct Sample {
-    disk: SimulatedDisk,
-    history: History,
-    ends: Vec<Place>,
+pub(crate) struct Sample {
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) history: History,
+    pub(crate) ends: Vec<Place>,
     proven: Place,
-    end: Place,
+    pub(crate) end: Place,
 }
 
-fn sample(unsynced_groups: usize) -> Sample {
+pub(crate) fn sample(unsynced_groups: usize) -> Sample {
     let disk = SimulatedDisk::new();
     let mut driver = Driver::start(&disk).unwrap();
     let mut seed = 0;
@@ -48,7 +48,7 @@ fn sample(unsynced_groups: usize) -> Sample {
 }
 
 impl Sample {
-    fn copy(&self) -> SimulatedDisk {
+    pub(crate) fn copy(&self) -> SimulatedDisk {
         self.disk.crash_with(|_| true)
     }
 

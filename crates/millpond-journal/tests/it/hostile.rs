@@ -43,7 +43,7 @@ fn a_body_that_imitates_frames_forges_none() {
 }
 
 /// A log that lives a little, with a torn tail.
-fn lived(seed: u64) -> (SimulatedDisk, History) {
+pub(crate) fn lived(seed: u64) -> (SimulatedDisk, History) {
     let disk = SimulatedDisk::new();
     let mut driver = Driver::start(&disk).unwrap();
     let mut chance = fastrand::Rng::with_seed(seed);
@@ -59,7 +59,7 @@ fn lived(seed: u64) -> (SimulatedDisk, History) {
 }
 
 #[derive(Clone, Debug)]
-enum Mutilation {
+pub(crate) enum Mutilation {
     Flip { at: usize, mask: u8 },
     Zero { at: usize, length: usize },
     Noise { at: usize, bytes: Vec<u8> },
@@ -69,7 +69,7 @@ enum Mutilation {
     Lose,
 }
 
-fn mutilation() -> impl Strategy<Value = Mutilation> {
+pub(crate) fn mutilation() -> impl Strategy<Value = Mutilation> {
     let at = || 0..SEGMENT_BYTES as usize;
     let sector = || 0..SEGMENT_BYTES as usize / SECTOR;
     prop_oneof![
@@ -85,7 +85,7 @@ fn mutilation() -> impl Strategy<Value = Mutilation> {
     ]
 }
 
-fn mutilate(disk: &SimulatedDisk, which: usize, mutilation: Mutilation) {
+pub(crate) fn mutilate(disk: &SimulatedDisk, which: usize, mutilation: Mutilation) {
     let logs = segment_files(disk);
     let Some(name) = logs.get(which % logs.len().max(1)) else { return };
     let other = &logs[(which + 1) % logs.len()];

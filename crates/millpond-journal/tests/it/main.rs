@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod faults;
 mod hostile;
+mod inspect;
 mod local;
 mod reclaim;
 mod recycle;

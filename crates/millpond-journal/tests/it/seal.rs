@@ -6,7 +6,7 @@ use millpond_journal::{OpenError, Place, ReadError, SealError, ToSeal, simulated
 use std::sync::Arc;
 
 /// A log over `segments` segments, all but the last sealed, everything synced.
-fn sealed(segments: u32) -> (SimulatedDisk, Driver) {
+pub(crate) fn sealed(segments: u32) -> (SimulatedDisk, Driver) {
     let disk = SimulatedDisk::new();
     let mut driver = Driver::start(&disk).unwrap();
     let mut seed = 0;

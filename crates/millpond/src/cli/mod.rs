@@ -11,6 +11,7 @@ mod connection;
 mod dead;
 mod demo;
 mod failure;
+mod journal;
 mod messages;
 mod plan;
 mod queues;
@@ -62,6 +63,7 @@ enum Command {
     Messages(messages::MessagesCommand),
     Queues(queues::QueuesCommand),
     Dead(dead::Dead),
+    Journal(journal::Journal),
     Completions(completions::Completions),
 }
 
@@ -70,7 +72,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
     ("Put work in and follow it", &["send", "messages"]),
-    ("Operate", &["queues", "dead", "completions"]),
+    ("Operate", &["queues", "dead", "journal", "completions"]),
 ];
 
 /// Runs the command line of this process.
@@ -108,6 +110,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Plan(command) => command.run(out),
         Command::Check(command) => command.run(out),
         Command::Simulate(command) => command.run(out),
+        Command::Journal(command) => command.run(out),
         Command::Completions(command) => command.run(&mut self::command(), out),
         Command::Serve(command) => busy()?.block_on(command.run(out)),
         Command::Demo(command) => busy()?.block_on(command.run(out)),

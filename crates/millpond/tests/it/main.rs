@@ -6,6 +6,7 @@ mod check;
 mod console;
 mod guide;
 mod help;
+mod journal;
 mod plan;
 mod process;
 mod serve;

@@ -1,0 +1,246 @@
+//! Making a damaged data directory open again, at the price of what cannot be read.
+//!
+//! Owns what is kept and what must be added so that nothing old can be mistaken for something new. Must never delete a
+//! file of the damaged log, nor put a log in its place that it has not read back.
+
+use crate::codec::{decode, encode};
+use crate::engine::SECRET_FILE;
+use crate::survey::{SecretState, Survey, Unwatched, Watch, survey};
+use millpond_core::message::QueueNumber;
+use millpond_core::name::Name;
+use millpond_core::record::{QueueRecord, Record};
+use millpond_core::settings::QueueSettings;
+use millpond_journal::inspect::{FaultKind, InspectedRecord, Visitor, inspect};
+use millpond_journal::{
+    CommitError, LocalStorage, LocalStorageError, OpenError, Opened, Options, RECORD_HEADER_BYTES,
+    SECTOR_BYTES, Storage, Writer, open, repair,
+};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
+const MESSAGE_BYTES_MIN: u64 = 64;
+/// A group of the new log, in bytes.
+const GROUP_BYTES: u64 = 1 << 20;
+
+/// Why a directory cannot be repaired. It is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// The directory cannot be used: a server has it, or there is none.
+    #[error(transparent)]
+    Storage(#[from] LocalStorageError),
+    /// Nothing can be read, or the new log cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// The new log cannot be written.
+    #[error("cannot write the repaired journal: {0}; nothing was changed")]
+    Commit(#[from] CommitError),
+    /// The new log does not read back whole.
+    #[error(
+        "the repaired journal does not read back as it was written; nothing was changed: is the disk failing?"
+    )]
+    NotWhole,
+    /// Small files, directories or the operating system's randomness failed.
+    #[error("cannot repair the data directory: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// What a repair did.
+#[derive(Debug)]
+pub enum Repair {
+    /// Nothing is damaged; nothing was changed.
+    Whole(Box<Survey>),
+    /// An earlier repair was interrupted after the new log was complete; it is finished now.
+    Finished {
+        /// Where the damaged files are.
+        aside: PathBuf,
+    },
+    /// The damaged log was replaced.
+    Done(Box<Repaired>),
+}
+
+/// A log that was replaced.
+#[derive(Debug)]
+pub struct Repaired {
+    /// What the damaged log held.
+    pub before: Survey,
+    /// What the new one holds.
+    pub after: Survey,
+    /// Where the damaged files are.
+    pub aside: PathBuf,
+    /// Queues that had to be made anew because the log had lost them, under these names.
+    pub recovered_queues: Vec<(QueueNumber, Name)>,
+    /// A new secret had to be drawn: ids, receipts and status links given out before mean nothing now.
+    pub new_secret: bool,
+}
+
+/// Repairs `directory`: whatever can be read goes into a new log, the damaged files go aside. Killed anywhere, it can
+/// be run again. No server may use the directory meanwhile.
+///
+/// Records are kept in their order. So a message whose newest facts are lost goes back to the state that the last kept
+/// fact says, and may be done again; one of which no full copy is left is gone.
+pub fn repair_directory(directory: &Path, watch: &mut dyn Watch) -> Result<Repair, RepairError> {
+    if !directory.is_dir() {
+        return Err(LocalStorageError::NotADirectory { path: directory.to_owned() }.into());
+    }
+    let storage = LocalStorage::open(directory)?;
+    if let Some(aside) = repair::finish(directory)? {
+        return Ok(Repair::Finished { aside });
+    }
+    let before = match survey(&storage, watch) {
+        Ok(before) if before.is_whole() => return Ok(Repair::Whole(Box::new(before))),
+        Ok(before) => before,
+        // Not one frame can be checked: all is lost.
+        Err(OpenError::FormatFile) => Survey::of_nothing(),
+        Err(error) => return Err(error.into()),
+    };
+    let workshop = repair::workshop(directory)?;
+    let built = build(&storage, &before, &workshop);
+    if built.is_err() {
+        // The error that counts is the one that stopped the work; the next attempt clears up as well.
+        let _ = repair::clear_workshop(directory);
+    }
+    let (after, recovered_queues, new_secret) = built?;
+    let aside = repair::replace(directory)?;
+    Ok(Repair::Done(Box::new(Repaired { before, after, aside, recovered_queues, new_secret })))
+}
+
+type Built = (Survey, Vec<(QueueNumber, Name)>, bool);
+
+/// Writes the new log into `workshop` and reads it back.
+fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, RepairError> {
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(workshop)?);
+    let mut salt = [0; 32];
+    getrandom::fill(&mut salt).map_err(std::io::Error::from)?;
+    let options = Options { segment_bytes: segment_bytes(before), was_used: false };
+    let Opened { writer, .. } =
+        open(Arc::clone(&storage), options, salt, &mut |_| ControlFlow::Continue(()))?;
+    let mut copy = Copy { writer, copied: 0, failed: None };
+    if before.inspection.records > 0 {
+        inspect(old, &mut copy)?;
+    }
+    let new_secret = before.secret != SecretState::Whole || copy.copied == 0;
+    let recovered = before.orphaned().map(|number| (number, free_name(before, number))).collect::<Vec<_>>();
+    for (number, name) in &recovered {
+        copy.add(&Record::Queue(Box::new(QueueRecord {
+            number: *number,
+            name: name.clone(),
+            settings: QueueSettings::default(),
+            paused: false,
+            deleted: false,
+            since: 0,
+            replays: Vec::new(),
+        })));
+    }
+    copy.add(&boot(before));
+    copy.finish()?;
+    let secret = if new_secret {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(std::io::Error::from)?;
+        secret.to_vec()
+    } else {
+        old.read_small(SECRET_FILE)?.unwrap_or_default()
+    };
+    storage.write_whole(SECRET_FILE, &secret)?;
+    let after = survey(&*storage, &mut Unwatched)?;
+    if after.is_whole() { Ok((after, recovered, new_secret)) } else { Err(RepairError::NotWhole) }
+}
+
+/// Copies every record that can be read and decoded, in order.
+struct Copy {
+    writer: Writer,
+    copied: u64,
+    failed: Option<CommitError>,
+}
+
+impl Visitor for Copy {
+    fn record(&mut self, record: InspectedRecord<'_>) {
+        let Some(payload) = record.payload else { return };
+        if decode(record.head).is_ok() {
+            self.push(record.key, record.anchor, payload, record.head.len());
+            self.copied += 1;
+        }
+    }
+}
+
+impl Copy {
+    fn push(&mut self, key: Option<u64>, anchor: bool, payload: &[u8], head: usize) {
+        let bytes = payload.len() as u64 + u64::from(RECORD_HEADER_BYTES) + u64::from(SECTOR_BYTES);
+        let is_full = self.writer.pending_bytes() + bytes > GROUP_BYTES.min(self.writer.group_bytes_max());
+        if self.writer.pending_records() > 0 && is_full {
+            self.commit(false);
+        }
+        self.writer.push_with_body(key, anchor, |out| {
+            out.extend_from_slice(payload);
+            head
+        });
+    }
+
+    fn add(&mut self, record: &Record) {
+        let mut payload = Vec::new();
+        let head = encode(record, &mut payload);
+        self.push(None, false, &payload, head);
+    }
+
+    fn commit(&mut self, sync: bool) {
+        // A full disk, or one that fails, stays so for the rest: the first error is the one to tell.
+        if self.failed.is_none() {
+            self.failed = self.writer.commit(sync).err();
+        }
+        if self.failed.is_some() {
+            self.writer.discard();
+        }
+    }
+
+    fn finish(mut self) -> Result<(), CommitError> {
+        self.commit(true);
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.writer.mark_synced_if_needed().map(drop),
+        }
+    }
+}
+
+/// Segments as long as those of the damaged log, so that every record fits.
+fn segment_bytes(before: &Survey) -> u32 {
+    let made = before.inspection.faults.iter().filter_map(|fault| match fault.kind {
+        FaultKind::Length { expected, .. } => expected,
+        _ => None,
+    });
+    let found = before.inspection.segments.iter().filter_map(|segment| u32::try_from(segment.bytes).ok());
+    let possible = made.chain(found).filter(|&bytes| Options::is_possible(bytes));
+    possible.max().unwrap_or(Options::default().segment_bytes)
+}
+
+/// A boot later than any that the lost part can have seen, and numbers beyond any that it can have given out: neither
+/// an old receipt nor an old id may mean something new.
+fn boot(before: &Survey) -> Record {
+    let inspection = &before.inspection;
+    let segment = u64::from(segment_bytes(before));
+    let lost_bytes: u64 = inspection
+        .faults
+        .iter()
+        .map(|fault| match fault.kind {
+            FaultKind::MissingSegments { count } => u64::from(count) * segment,
+            FaultKind::Gap => segment,
+            _ => fault.bytes,
+        })
+        .sum();
+    let epoch = before.boot.max(u32::try_from(inspection.epoch).unwrap_or(u32::MAX));
+    let next = before.largest_number.saturating_add(1).saturating_add(lost_bytes / MESSAGE_BYTES_MIN);
+    Record::Boot { epoch, next }
+}
+
+/// A name for a queue that the log has lost.
+fn free_name(before: &Survey, number: QueueNumber) -> Name {
+    let taken = |name: &Name| {
+        before.queues.values().any(|queue| queue.record.as_ref().is_some_and(|record| record.name == *name))
+    };
+    let names = (0_u32..).map(|attempt| match attempt {
+        0 => format!("recovered-{}", number.0),
+        _ => format!("recovered-{}-{attempt}", number.0),
+    });
+    let mut names = names.map(|name| Name::new(&name).expect("letters, digits and dashes"));
+    names.find(|name| !taken(name)).expect("fewer queues than numbers")
+}

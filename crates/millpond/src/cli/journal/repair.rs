@@ -1,0 +1,191 @@
+//! `millpond journal repair`: make a damaged directory open again.
+//!
+//! Owns how the loss is told, before and after. Must never change anything without `--accept-loss`.
+
+use super::stats::name;
+use super::verify::{finding, findings_table};
+use super::{Progress, open, read, unreadable};
+use crate::cli::failure::Failure;
+use crate::cli::messages::show::document;
+use crate::cli::render::{Column, counted, table};
+use millpond_core::identity::Seq;
+use millpond_engine::repair::{Repair, RepairError, Repaired, repair_directory};
+use millpond_engine::survey::{LostMessage, Survey};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+/// Messages listed on the terminal; JSON has all that are known.
+const MESSAGES_SHOWN: usize = 20;
+
+pub(super) fn run(data: &Path, accept_loss: bool, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    // Before anything is locked or made: a mistyped name must not create a directory.
+    let directory = open(data)?;
+    if !accept_loss {
+        return explain(data, &read(data, &directory)?, json, out);
+    }
+    let mut progress = Progress::new(&directory);
+    let repaired = repair_directory(data, &mut progress);
+    progress.finish();
+    match repaired.map_err(|error| not_repaired(data, &error))? {
+        Repair::Whole(_) => nothing_to_do(data, json, out),
+        Repair::Finished { aside } => {
+            if json {
+                let (data, aside) = (data.display().to_string(), aside.display().to_string());
+                return document(&json!({"data": data, "repaired": true, "aside": aside}), out);
+            }
+            writeln!(
+                out,
+                "{}: the repair that was interrupted is finished; the damaged files are in {}",
+                data.display(),
+                aside.display()
+            )?;
+            Ok(())
+        }
+        Repair::Done(repaired) => done(data, &repaired, json, out),
+    }
+}
+
+fn nothing_to_do(data: &Path, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if json {
+        return document(&json!({"data": data.display().to_string(), "repaired": false, "whole": true}), out);
+    }
+    writeln!(out, "{}: whole; there is nothing to repair", data.display())?;
+    Ok(())
+}
+
+/// What a repair would give up.
+fn explain(data: &Path, survey: &Survey, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    if survey.is_whole() {
+        return nothing_to_do(data, json, out);
+    }
+    if json {
+        let mut report = loss(survey);
+        report["data"] = json!(data.display().to_string());
+        report["repaired"] = json!(false);
+        document(&report, out)?;
+    } else {
+        write!(out, "{}", page(survey))?;
+    }
+    Err(Failure::new(
+        "nothing was changed",
+        format!(
+            "restore the directory from a backup if there is one; to give up what is listed above and keep the rest:\n\
+             millpond journal repair --data {} --accept-loss",
+            data.display()
+        ),
+    ))
+}
+
+fn done(data: &Path, repaired: &Repaired, json: bool, out: &mut impl Write) -> Result<(), Failure> {
+    let recovered = repaired.recovered_queues.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>();
+    if json {
+        let mut report = loss(&repaired.before);
+        report["data"] = json!(data.display().to_string());
+        report["repaired"] = json!(true);
+        report["aside"] = json!(repaired.aside.display().to_string());
+        report["messages_kept"] = json!(repaired.after.messages());
+        report["recovered_queues"] = json!(recovered);
+        report["new_secret"] = json!(repaired.new_secret);
+        return document(&report, out);
+    }
+    write!(out, "{}", page(&repaired.before))?;
+    for name in recovered {
+        writeln!(out, "A queue whose name and settings are lost is now called {name}.")?;
+    }
+    if repaired.new_secret {
+        writeln!(
+            out,
+            "A new secret was drawn: ids, receipts and status links that were given out mean nothing any more."
+        )?;
+    }
+    writeln!(
+        out,
+        "{}: repaired; {} kept. The damaged files are in {}: delete them once nobody misses anything.",
+        data.display(),
+        counted(repaired.after.messages(), "message"),
+        repaired.aside.display()
+    )?;
+    Ok(())
+}
+
+fn not_repaired(data: &Path, error: &RepairError) -> Failure {
+    match error {
+        RepairError::Storage(millpond_journal::LocalStorageError::InUse { .. }) => Failure::new(
+            error.to_string(),
+            "stop the server first (it writes to this very journal), then repair and start it again",
+        ),
+        RepairError::Journal(error) => unreadable(data, error),
+        _ => Failure::Failed { text: error.to_string(), help: None },
+    }
+}
+
+/// The loss as JSON.
+fn loss(survey: &Survey) -> Value {
+    let lost = survey.lost.iter().map(
+        |lost| json!({"id": id(survey, lost.seq), "number": lost.seq.0, "queue": queue_of(survey, lost)}),
+    );
+    let unknown = survey.unknown.iter().map(|(first, last)| json!({"first": first.0, "last": last.0}));
+    let uncertain = survey
+        .queues
+        .iter()
+        .filter(|(_, queue)| queue.uncertain > 0)
+        .map(|(number, queue)| json!({"queue": name(*number, queue), "messages": queue.uncertain}));
+    json!({
+        "faults": survey.findings().iter().map(finding).collect::<Vec<_>>(),
+        "further_faults": survey.further_findings(),
+        "lost": lost.collect::<Vec<_>>(),
+        "lost_total": survey.lost_total,
+        "unknown_numbers": unknown.collect::<Vec<_>>(),
+        "uncertain": uncertain.collect::<Vec<_>>(),
+    })
+}
+
+fn id(survey: &Survey, seq: Seq) -> Option<String> {
+    survey.keys().map(|keys| keys.id(seq).to_string())
+}
+
+fn queue_of(survey: &Survey, lost: &LostMessage) -> Option<String> {
+    let number = lost.queue?.0;
+    Some(survey.queues.get(&number).map_or_else(|| format!("number {number}"), |queue| name(number, queue)))
+}
+
+/// The loss for people.
+fn page(survey: &Survey) -> String {
+    let mut sections = vec![findings_table(&survey.findings(), survey.further_findings())];
+    if survey.lost_total > 0 {
+        let columns = [Column::Whole("LOST MESSAGE"), Column::Text("QUEUE")];
+        let row = |lost: &LostMessage| {
+            let id = id(survey, lost.seq).unwrap_or_else(|| format!("number {}", lost.seq.0));
+            vec![id, queue_of(survey, lost).unwrap_or_else(|| "unknown".to_owned())]
+        };
+        let mut text = table(&columns, survey.lost.iter().take(MESSAGES_SHOWN).map(row).collect());
+        let further = survey.lost_total.saturating_sub(MESSAGES_SHOWN as u64);
+        if further > 0 {
+            text.push_str("and ");
+            text.push_str(&counted(further, "further message"));
+            text.push('\n');
+        }
+        sections.push(text);
+    }
+    let numbers: u64 = survey.unknown.iter().map(|(first, last)| last.0 - first.0 + 1).sum();
+    if numbers > 0 {
+        sections.push(format!(
+            "Up to {} may have been accepted in the damaged places, and done or lost since: nothing tells.\n",
+            counted(numbers, "further message")
+        ));
+    }
+    let columns = [Column::Text("QUEUE"), Column::Number("MAY BE DONE AGAIN")];
+    let uncertain = survey.queues.iter().filter(|(_, queue)| queue.uncertain > 0);
+    let rows: Vec<_> =
+        uncertain.map(|(number, queue)| vec![name(*number, queue), queue.uncertain.to_string()]).collect();
+    if !rows.is_empty() {
+        sections.push(format!(
+            "{}These are unfinished messages that nothing is known of since the damage: what happened to them then is \
+             lost, so they may come back to an earlier state and be done again.\n",
+            table(&columns, rows)
+        ));
+    }
+    sections.retain(|section| !section.trim().is_empty());
+    sections.join("\n") + "\n"
+}
