@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod clock;
 mod console;
+mod frozen;
 mod guide;
 mod help;
+mod load;
 mod plan;
 mod process;
 mod serve;
