@@ -347,9 +347,8 @@ impl Model {
         let Some(target) = self.queues[message.queue].target else { return };
         let held = self.targets[target].settings.hold();
         self.targets[target].held_until.push(now.mono.plus(held));
-        let (started, since) = message.hold.expect("it was handed out").started;
-        let ended = started.plus(now.mono.since(since));
-        message.given_up.push((ended, (!was_reported).then_some(receipt.delivery)));
+        assert!(message.hold.is_some(), "it was handed out");
+        message.given_up.push((now.wall, (!was_reported).then_some(receipt.delivery)));
     }
 
     /// After a restart: calls that were given up occupy their targets for the rest of the hold, as far as the cap

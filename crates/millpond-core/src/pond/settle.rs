@@ -13,6 +13,9 @@ use crate::time::{Now, Wall};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The wall clock has been set, and has not just drifted, when it has moved by more against the monotonic one.
+const CLOCK_SET_MICROS: u64 = 1_000_000;
+
 /// What a receipt is still good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
@@ -245,14 +248,26 @@ impl Pond {
             return Err(SettleError::TooLong);
         }
         let until = now.wall.plus(lease);
-        self.emit(Record::Extended { seq, until }, false);
-        self.shift(seq, Phase::Leased, Some(ends), |slot| {
-            if let Some(hand_out) = &mut slot.message.hand_out {
-                hand_out.until = until;
-            }
-        });
+        let mut hand_out = slot.message.hand_out.expect("a leased message has been handed out");
+        let held = now.mono.since(slot.started);
+        let started = Wall(now.wall.0.saturating_sub_unsigned(duration_micros(held)));
+        if started.0.abs_diff(hand_out.started.0) > CLOCK_SET_MICROS {
+            // The clock has been set since. A restart waits for an end no longer than from the beginning to there, so
+            // both must be by one clock.
+            let (holder, consumer) = (hand_out.holder, slot.message.consumer.clone());
+            hand_out.started = started;
+            self.emit(Record::Leased { receipt, started, until, holder, consumer }, false);
+        } else {
+            self.emit(Record::Extended { seq, until }, false);
+        }
+        hand_out.until = until;
+        self.shift(seq, Phase::Leased, Some(ends), |slot| slot.message.hand_out = Some(hand_out));
         Ok(until)
     }
+}
+
+fn duration_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// `content` with at most `max_bytes` of body, and the mark of it if anything was cut.

@@ -11,7 +11,7 @@ use crate::identity::Seq;
 use crate::message::{Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, SharedContent};
 use crate::record::Record;
 use crate::settings::OnExpiry;
-use crate::time::{Mono, Now};
+use crate::time::{Mono, Now, Wall};
 use std::time::Duration;
 
 impl Pond {
@@ -119,10 +119,12 @@ impl Pond {
         now: Now,
     ) -> Attempt {
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
-        let hand_out = slot.message.hand_out.expect("only what was handed out can come back");
+        assert!(slot.message.hand_out.is_some(), "only what was handed out can come back");
         let micros = u64::try_from(now.mono.since(slot.started).as_micros()).unwrap_or(u64::MAX);
         self.queues[slot.message.queue.0 as usize].totals.ended(outcome);
-        Attempt { delivery: slot.message.delivery(), started: hand_out.started, micros, outcome, failure }
+        // By the clock of now, which may have been set since: a wait that begins here is measured from its end.
+        let started = Wall(now.wall.0.saturating_sub_unsigned(micros));
+        Attempt { delivery: slot.message.delivery(), started, micros, outcome, failure }
     }
 
     /// Notes an ended hand-out in the message. `by_holder`: its holder settled it, so its receipt is spent.

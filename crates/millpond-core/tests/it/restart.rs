@@ -325,3 +325,49 @@ fn an_extended_lease_lasts_as_long_across_a_restart() {
     rig.pass(ms(1));
     assert_eq!(rig.lease(1).len(), 1);
 }
+
+#[test]
+fn a_wait_begun_after_the_clock_was_set_is_no_longer_when_it_is_set_back_across_a_restart() {
+    for (forth, back) in [(HOUR, -HOUR), (HOUR, -3 * HOUR), (-HOUR, HOUR), (0, -HOUR)] {
+        let mut rig = rig();
+        rig.fill(4);
+        let leased = rig.lease(3);
+        let ran_out = rig.lease_one();
+        rig.pass(s(5));
+        rig.step_wall(forth);
+        rig.settle(leased[0].receipt, retry_in(s(20))).unwrap();
+        rig.settle(leased[1].receipt, millpond_core::command::SettleOutcome::Release { delay: Some(s(20)) })
+            .unwrap();
+        rig.extend(leased[2].receipt, s(20)).unwrap();
+        rig.step_wall(back);
+        rig.restart();
+        let stats = rig.stats();
+        assert!(stats.leased <= 2 && stats.backoff <= 2, "{stats:?}");
+        rig.pass(s(30));
+        assert_eq!(rig.lease(4).len(), 4, "{forth} s, then {back} s");
+        assert!(rig.settle(ran_out, complete()).is_err(), "it was handed out again");
+    }
+}
+
+#[test]
+fn an_extension_after_the_clock_was_set_keeps_receipt_holder_and_first_start() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    let before = rig.status(seq).unwrap().message;
+    rig.pass(s(10));
+    rig.step_wall(HOUR);
+    rig.extend(receipt, s(25)).unwrap();
+    rig.restart();
+    let after = rig.status(seq).unwrap().message;
+    assert_eq!(
+        (after.first_started, after.deliveries, after.phase),
+        (before.first_started, 1, Phase::Leased)
+    );
+    let hand_out = after.hand_out.unwrap();
+    assert_eq!(hand_out.until.since(hand_out.started), s(35));
+    rig.pass(s(24));
+    rig.settle(receipt, complete()).unwrap();
+    let attempt = rig.status(seq).unwrap().message.history.pop().unwrap();
+    assert_eq!(Duration::from_micros(attempt.micros), s(34));
+}

@@ -264,6 +264,8 @@ impl World {
         assert_eq!(op.0, (self.log.len() - self.before) as u64 + 1, "records are numbered without gaps");
         self.tell(|| format!("{:?} {record:?}", self.now.mono));
         match &record {
+            // An extension after the clock was set; the model has taken it.
+            Record::Leased { receipt, .. } if self.model.holds(*receipt) => {}
             Record::Leased { receipt, until, holder, consumer, .. } if receipt.epoch == self.model.epoch => {
                 let worker = Taker::Worker(consumer.as_ref().map(shape::number));
                 let taker = if *holder == Holder::Push { Taker::Target } else { worker };

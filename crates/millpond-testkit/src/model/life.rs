@@ -106,6 +106,13 @@ impl Model {
         }
     }
 
+    /// Whether this hand-out holds its message.
+    pub fn holds(&self, receipt: Receipt) -> bool {
+        self.messages.get(&receipt.seq.0).is_some_and(|message| {
+            message.phase == Phase::Leased && message.hold.is_some_and(|hold| hold.receipt == receipt)
+        })
+    }
+
     /// Whether a lease may be prolonged to `lease` from now: `Some(false)` if that is too long.
     pub fn may_extend(&self, receipt: Receipt, lease: Duration, now: Now) -> Option<bool> {
         let message = self.messages.get(&receipt.seq.0)?;
@@ -118,6 +125,11 @@ impl Model {
         let seq = receipt.seq.0;
         let hold = self.messages.get_mut(&seq).and_then(|message| message.hold.as_mut()).expect("leased");
         hold.until = now.wall.plus(lease);
+        // By the clock of now, if that has been set since.
+        let begun = Wall(now.wall.0 - (now.mono.0 - hold.started.1.0).max(0));
+        if begun.0.abs_diff(hold.started.0.0) > 1_000_000 {
+            hold.started.0 = begun;
+        }
         let begun = hold.started.0;
         self.enter(seq, Phase::Leased, Some(lease), now);
         let ends = &mut self.messages.get_mut(&seq).expect("leased").phase_ends;
@@ -203,16 +215,8 @@ impl Model {
             (None, _) => Duration::ZERO,
         };
         let phase = if wait.is_zero() { Phase::Ready } else { Phase::Backoff };
-        self.enter_after_work(seq, phase, wait, now);
-        self.record(seq);
-    }
-
-    /// Enters a phase after a hand-out: it began when the hand-out did and as long ago as the work took.
-    fn enter_after_work(&mut self, seq: u64, phase: Phase, wait: Duration, now: Now) {
         self.enter(seq, phase, (!wait.is_zero()).then_some(wait), now);
-        let message = self.messages.get_mut(&seq).expect("known");
-        let (Some(ends), Some(hold)) = (&mut message.phase_ends, message.hold) else { return };
-        ends.2 = hold.started.0.plus(now.mono.since(hold.started.1));
+        self.record(seq);
     }
 
     /// The pond has named the backoff that it chose.
@@ -224,7 +228,7 @@ impl Model {
             (shortest..=longest).contains(&wait),
             "backoff of {wait:?}, not within {shortest:?}..{longest:?}"
         );
-        self.enter_after_work(seq, Phase::Backoff, wait, now);
+        self.enter(seq, Phase::Backoff, Some(wait), now);
         let state = self.messages.get(&seq).cloned();
         *self.history.get_mut(&seq).and_then(|states| states.last_mut()).expect("it was written") = state;
     }

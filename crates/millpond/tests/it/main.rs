@@ -3,10 +3,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod clock;
 mod console;
+mod frozen;
 mod guide;
 mod help;
 mod journal;
+mod load;
 mod plan;
 mod process;
 mod serve;

@@ -60,6 +60,18 @@ pub(crate) fn run_in(directory: &Path, arguments: &[&str]) -> Done {
     Done::from(millpond().current_dir(directory).args(arguments).output().unwrap())
 }
 
+/// The command that starts a server on `data`.
+pub(crate) fn serving(data: &Path) -> Command {
+    let mut command = millpond();
+    command
+        .current_dir(data.parent().unwrap())
+        .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit());
+    command
+}
+
 /// A server of its own, killed at the end if it still runs.
 pub(crate) struct Server {
     child: Child,
@@ -69,21 +81,30 @@ pub(crate) struct Server {
 impl Server {
     /// Starts one with `arguments` more and returns once it serves.
     pub(crate) fn start(data: &Path, arguments: &[&str]) -> Self {
-        let mut child = millpond()
-            .current_dir(data.parent().unwrap())
-            .args(["serve", "--json", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
+        let mut command = serving(data);
+        command.args(arguments);
+        Self::await_start(command)
+    }
+
+    /// Starts one by `command`, which comes from [`serving`], and returns once it serves.
+    pub(crate) fn await_start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
         let started: Value =
             serde_json::from_str(&line).unwrap_or_else(|error| panic!("not started ({error}): {line}"));
         let url = started["url"].as_str().unwrap().to_owned();
         Self { child, url }
+    }
+
+    /// Freezes it, until [`Server::thaw`].
+    pub(crate) fn freeze(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
 
     /// Runs a command against this server.
