@@ -383,8 +383,9 @@ proptest! {
     ) {
         let (disk, history) = lived(seed);
         if seed.is_multiple_of(2) {
-            let opened = recover(&disk).unwrap();
-            for segment in opened.unsealed {
+            let mut opened = recover(&disk).unwrap();
+            let synced = opened.writer.synced().segment;
+            while let Some(segment) = opened.index.next_to_seal(synced) {
                 opened.sealer.seal(segment).unwrap();
             }
         }
