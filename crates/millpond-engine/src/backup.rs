@@ -112,6 +112,7 @@ fn copy(
 
 /// The copy's own entry has to survive, too.
 fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     File::open(parent)?.sync_all()
 }

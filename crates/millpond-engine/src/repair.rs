@@ -211,7 +211,7 @@ fn segment_bytes(before: &Survey) -> u32 {
     });
     let found = before.inspection.segments.iter().filter_map(|segment| u32::try_from(segment.bytes).ok());
     let possible = made.chain(found).filter(|&bytes| Options::is_possible(bytes));
-    possible.max().unwrap_or(Options::default().segment_bytes)
+    possible.max().unwrap_or_else(|| Options::default().segment_bytes)
 }
 
 /// A boot later than any that the lost part can have seen, and numbers beyond any that it can have given out: neither
@@ -238,7 +238,7 @@ fn free_name(before: &Survey, number: QueueNumber) -> Name {
     let taken = |name: &Name| {
         before.queues.values().any(|queue| queue.record.as_ref().is_some_and(|record| record.name == *name))
     };
-    let names = (0_u32..).map(|attempt| match attempt {
+    let names = (0..=u32::MAX).map(|attempt| match attempt {
         0 => format!("recovered-{}", number.0),
         _ => format!("recovered-{}-{attempt}", number.0),
     });

@@ -60,7 +60,8 @@ pub fn finish(data: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn replace_stepwise(data: &Path, before: Before<'_>) -> io::Result<PathBuf> {
-    let aside = (1..).map(|number: u32| format!("{ASIDE}{number}")).find(|name| !data.join(name).exists());
+    let aside =
+        (1..=u32::MAX).map(|number| format!("{ASIDE}{number}")).find(|name| !data.join(name).exists());
     let aside = aside.expect("one of four thousand million names is free");
     File::open(data.join(WORKSHOP))?.sync_all()?;
     mark(data, &aside, Phase::Out, before)?;

@@ -42,12 +42,6 @@ impl Pond {
         self.path().join(format!("{number:08}.log"))
     }
 
-    fn change(&self, file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut bytes = fs::read(file).unwrap();
-        change(&mut bytes);
-        fs::write(file, bytes).unwrap();
-    }
-
     /// Repairs, reopens, and checks that every message is there that is not reported as lost.
     async fn repair(&self, what: &str) -> Repaired {
         assert!(!self.survey().is_whole(), "{what} goes unnoticed");
@@ -69,6 +63,12 @@ impl Pond {
         }
         *repaired
     }
+}
+
+fn change(file: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(file).unwrap();
+    change(&mut bytes);
+    fs::write(file, bytes).unwrap();
 }
 
 async fn is_there(handle: &Handle, seq: Seq, body: &[u8]) -> bool {
@@ -112,7 +112,7 @@ async fn a_whole_directory_is_counted_and_left_alone() {
 async fn a_flipped_bit_costs_one_message() {
     let pond = Pond::new().await;
     let segment = pond.segments()[1];
-    pond.change(&pond.segment(segment), |bytes| {
+    change(&pond.segment(segment), |bytes| {
         let at = bytes.windows(8).position(|window| window == b"abcdefgh").unwrap();
         bytes[at] ^= 1;
     });
@@ -128,7 +128,7 @@ async fn a_flipped_bit_costs_one_message() {
 async fn a_damaged_index_costs_nothing() {
     let pond = Pond::new().await;
     let index = pond.path().join(format!("{:08}.index", pond.segments()[1]));
-    pond.change(&index, |bytes| bytes[200] ^= 1);
+    change(&index, |bytes| bytes[200] ^= 1);
     let repaired = pond.repair("a damaged index").await;
     assert_eq!((repaired.before.lost_total, repaired.before.unknown.len()), (0, 0));
 }
@@ -136,7 +136,7 @@ async fn a_damaged_index_costs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_zeroed_page_costs_what_lay_in_it() {
     let pond = Pond::new().await;
-    pond.change(&pond.segment(pond.segments()[1]), |bytes| bytes[8192..12288].fill(0));
+    change(&pond.segment(pond.segments()[1]), |bytes| bytes[8192..12288].fill(0));
     let repaired = pond.repair("a zeroed page").await;
     assert!(repaired.before.lost_total < 20, "{}", repaired.before.lost_total);
 }
@@ -157,14 +157,14 @@ async fn missing_segments_cost_what_they_held() {
 async fn a_shortened_file_costs_its_end() {
     let pond = Pond::new().await;
     let segment = pond.segments()[1];
-    pond.change(&pond.segment(segment), |bytes| bytes.truncate(40_000));
+    change(&pond.segment(segment), |bytes| bytes.truncate(40_000));
     pond.repair("a shortened file").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_format_file_costs_nothing_while_frames_are_whole() {
     let pond = Pond::new().await;
-    pond.change(&pond.path().join("format"), |bytes| bytes[30] ^= 1);
+    change(&pond.path().join("format"), |bytes| bytes[30] ^= 1);
     assert!(try_open(pond.path(), &["jobs", "mail"]).is_err());
     let repaired = pond.repair("a damaged format file").await;
     assert_eq!((repaired.before.lost_total, repaired.before.unknown.len()), (0, 0));
@@ -207,7 +207,7 @@ async fn messages_of_a_queue_that_is_lost_are_kept_under_another_name() {
 async fn a_directory_of_which_nothing_is_left_opens_empty_and_honours_no_old_id() {
     let pond = Pond::new().await;
     for segment in pond.survey().inspection.segments {
-        pond.change(&pond.segment(segment.number), |bytes| bytes.fill(7));
+        change(&pond.segment(segment.number), |bytes| bytes.fill(7));
     }
     for entry in fs::read_dir(pond.path()).unwrap() {
         let path = entry.unwrap().path();

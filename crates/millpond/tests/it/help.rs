@@ -31,6 +31,12 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "dead replay",
         "dead replays",
         "dead delete",
+        "journal",
+        "journal verify",
+        "journal stats",
+        "journal repair",
+        "journal backup",
+        "journal export",
         "completions",
     ] {
         let words: Vec<&str> = command.split_whitespace().collect();

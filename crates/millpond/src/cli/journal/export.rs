@@ -8,8 +8,8 @@ use bytes::Bytes;
 use millpond_api::encoding::{Encoding, encode};
 use millpond_api::types::{Attempt, AttemptError};
 use millpond_core::identity::Seq;
-use millpond_core::message::{Content, Message, Phase};
-use millpond_core::name::Name;
+use millpond_core::message::{Content, DeadReason, Message, Phase};
+use millpond_core::name::{Label, Name};
 use millpond_engine::codec::decode_content;
 use millpond_engine::survey::Survey;
 use millpond_journal::inspect::files;
@@ -49,10 +49,10 @@ struct Exported<'a> {
     last_error: Option<AttemptError>,
     history: Vec<Attempt>,
     #[serde(flatten)]
-    body: Body,
+    body: Kept,
     /// What a succeeded message has instead of its body.
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<Body>,
+    result: Option<Kept>,
     /// Why there is no body although there should be one.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_error: Option<String>,
@@ -60,7 +60,7 @@ struct Exported<'a> {
 
 /// Bytes with what describes them; all absent where nothing is kept.
 #[derive(Debug, Default, Serialize)]
-struct Body {
+struct Kept {
     content_type: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
@@ -69,7 +69,7 @@ struct Body {
     body_encoding: Option<Encoding>,
 }
 
-impl From<Content> for Body {
+impl From<Content> for Kept {
     fn from(content: Content) -> Self {
         let (body, body_encoding) = encode(&content.body);
         Self {
@@ -177,11 +177,11 @@ fn write_line(
     out: &mut impl Write,
 ) -> Result<(), Failure> {
     let (content, body_error) = match content {
-        Ok(content) => (content.map(Body::from), None),
+        Ok(content) => (content.map(Kept::from), None),
         Err(error) => (None, Some(error)),
     };
     let (body, result) = if message.phase == Phase::Succeeded {
-        (Body::default(), content)
+        (Kept::default(), content)
     } else {
         (content.unwrap_or_default(), None)
     };
@@ -198,9 +198,9 @@ fn write_line(
         finished_at: message.finished.map(rfc3339),
         expires_at: rfc3339(message.expires),
         criticality: message.criticality.as_str(),
-        tenant: message.tenant.as_ref().map(|tenant| tenant.as_str()),
-        group: message.group.as_ref().map(|group| group.as_str()),
-        dead_reason: message.dead_reason.map(|reason| reason.as_str()),
+        tenant: message.tenant.as_ref().map(Label::as_str),
+        group: message.group.as_ref().map(Label::as_str),
+        dead_reason: message.dead_reason.map(DeadReason::as_str),
         last_error: message.last_failure().map(|(failure, at)| error(failure, at)),
         history: message.history.iter().map(attempt).collect(),
         body,

@@ -21,7 +21,7 @@ use progress::Progress;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Look after a data directory: verify, count, repair, back up, export
+/// Verify, count, repair, back up or export a data directory
 ///
 /// These commands work on the directory itself, not through a server. All but repair only read, and may run beside a
 /// server that uses the directory.
