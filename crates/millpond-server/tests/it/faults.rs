@@ -315,3 +315,33 @@ async fn whoever_waits_is_told_a_place_that_falls_and_when_to_ask_again() {
     assert_eq!(positions().await, [json!(null), json!(null), json!(0), json!(1)]);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_dead_letters_stops_the_queue_until_somebody_has_looked() {
+    let directory = tempfile::tempdir().unwrap();
+    let configuration = with_queue(directory.path(), |queue| queue.dead_burst = 3);
+    let server = Server::start(configuration.clone()).await;
+    send_many(&server, 10).await;
+    let end = async |server: &Server, outcome: &str| {
+        let held = server.lease("q", &json!({})).await[0].clone();
+        server.settle(json!({"outcome": outcome}), &held["receipt"]).await;
+    };
+    // A success in between begins the count anew.
+    for outcome in ["dead", "dead", "complete", "dead", "dead", "dead"] {
+        end(&server, outcome).await;
+    }
+    assert!(server.lease("q", &json!({})).await.is_empty());
+    let told = async |server: &Server| {
+        let queue = server.get("/v1/queues/q").await.json();
+        (queue["paused"].clone(), queue["held"].clone(), queue["stats"]["ready"].clone())
+    };
+    assert_eq!(told(&server).await, (json!(true), json!("dead-burst"), json!(4)));
+    assert_eq!(server.send("POST", MESSAGES, &[], "x").await.status, 202, "it accepts all the same");
+    server.stop().await;
+    let server = Server::start(configuration).await;
+    assert_eq!(told(&server).await, (json!(true), json!("dead-burst"), json!(5)));
+    server.send("POST", "/v1/queues/q/resume", &[], "").await;
+    assert_eq!(told(&server).await, (json!(false), json!(null), json!(5)));
+    end(&server, "complete").await;
+    server.stop().await;
+}

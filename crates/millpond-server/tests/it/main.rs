@@ -7,6 +7,7 @@
 
 mod backend;
 mod careless;
+mod consumers;
 mod faults;
 mod harness;
 mod input;
