@@ -239,7 +239,8 @@ impl World {
         self.compare_numbers();
         for queue in 0..3 {
             let waiting: Vec<Candidate> = self.model.eligible(queue).map(candidate).collect();
-            self.model.queues[queue].turns.look(&waiting);
+            let queue = &mut self.model.queues[queue];
+            queue.turns.look(&queue.settings, &waiting);
         }
     }
 

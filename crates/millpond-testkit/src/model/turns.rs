@@ -12,8 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const RETRY_BURST: f64 = 10.0;
 /// Retries a second that the budget always allows.
 const RETRIES_PER_SECOND: f64 = 1.0;
-/// Hand-outs that a class may be behind its share.
-const LAG_MAX: f64 = 3.0;
 /// In an adaptive order under pressure, one in so many hand-outs is the oldest.
 const OLDEST_EVERY: u32 = 5;
 /// Rounding in a budget.
@@ -45,8 +43,9 @@ pub struct Turns {
     /// For a tenant that has work, by class: how often each other one went before it, with fresh work while it had
     /// some, and with a retry while it had one.
     passed: BTreeMap<(Criticality, Option<u8>), Passed>,
-    /// For a class that has fresh work: how far it is behind its share.
-    lag: BTreeMap<Criticality, f64>,
+    /// For two classes that both have work, how much more the first got of its share than the second, each hand-out
+    /// counted as the inverse of the class's weight.
+    leads: BTreeMap<(Criticality, Criticality), f64>,
     /// For a tenant that has fresh work, by class: how often the newest went out since the oldest did.
     newest: BTreeMap<(Criticality, Option<u8>), u32>,
     /// Retries beyond what the budget has refilled, where only those count that went before fresh work.
@@ -58,9 +57,14 @@ pub struct Turns {
 
 impl Default for Turns {
     fn default() -> Self {
-        let (passed, lag, newest) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { passed, lag, newest, overdrawn: 0.0, left: RETRY_BURST, counted: None }
+        let (passed, leads, newest) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { passed, leads, newest, overdrawn: 0.0, left: RETRY_BURST, counted: None }
     }
+}
+
+/// Whether the budget cannot hold it back.
+fn is_free(settings: &QueueSettings, one: &Candidate) -> bool {
+    !one.retry || settings.retry.budget >= 1.0
 }
 
 fn weight(class: Criticality) -> f64 {
@@ -91,7 +95,7 @@ impl Turns {
     }
 
     /// A turn is owed only to those that have had work all the time since.
-    pub fn look(&mut self, waiting: &[Candidate]) {
+    pub fn look(&mut self, settings: &QueueSettings, waiting: &[Candidate]) {
         self.passed.retain(|&(class, tenant), passed| {
             passed.retain(|&(_, retry), _| {
                 waiting.iter().any(|one| (one.class, one.tenant, one.retry) == (class, tenant, retry))
@@ -101,7 +105,8 @@ impl Turns {
         self.newest.retain(|&(class, tenant), _| {
             waiting.iter().any(|one| (one.class, one.tenant, one.retry) == (class, tenant, false))
         });
-        self.lag.retain(|class, _| waiting.iter().any(|one| one.class == *class && !one.retry));
+        let has_work = |class| waiting.iter().any(|one| one.class == class && is_free(settings, one));
+        self.leads.retain(|&(first, second), _| has_work(first) && has_work(second));
     }
 
     fn judge_tenants(&mut self, chosen: Candidate, others: &[Candidate]) -> Option<&'static str> {
@@ -127,19 +132,25 @@ impl Turns {
         if settings.priority != Priority::Weighted {
             return None;
         }
-        let classes: BTreeSet<_> = others.iter().chain([&chosen]).map(|one| one.class).collect();
-        // What a class is owed is reckoned as if all the others had a claim, though their retries may be held back.
-        let sum: f64 = classes.iter().map(|class| weight(*class)).sum();
-        let free = |one: &&Candidate| !one.retry || settings.retry.budget >= 1.0;
-        let mut owed: BTreeSet<_> = others.iter().filter(free).map(|one| one.class).collect();
-        owed.insert(chosen.class);
-        for class in owed {
-            let got = f64::from(u8::from(class == chosen.class));
-            let lag = self.lag.entry(class).or_default();
-            *lag = (*lag + weight(class) / sum - got).max(0.0);
-            assert!(*lag <= LAG_MAX, "{class:?} is {lag} hand-outs behind its share");
+        let share = 1.0 / weight(chosen.class);
+        let free = others.iter().filter(|one| is_free(settings, one) && one.class != chosen.class);
+        let rivals: BTreeSet<_> = free.map(|one| one.class).collect();
+        for &rival in &rivals {
+            let lead = self.leads.entry((chosen.class, rival)).or_default();
+            *lead += share;
+            // What start-time fair queuing promises of two classes that both have work all the time.
+            let most = share + 1.0 / weight(rival);
+            assert!(
+                *lead <= most + SLACK,
+                "{chosen:?}: its class has {lead} more of its share than {rival:?}"
+            );
         }
-        (classes.first() != Some(&chosen.class)).then_some("a lower class takes its share")
+        for ((_, second), lead) in &mut self.leads {
+            if *second == chosen.class {
+                *lead = (*lead - share).max(0.0);
+            }
+        }
+        rivals.first().is_some_and(|first| *first < chosen.class).then_some("a lower class takes its share")
     }
 
     fn judge_budget(
@@ -276,7 +287,7 @@ mod tests {
         let judged = catch_unwind(AssertUnwindSafe(|| {
             for (chosen, others) in choices {
                 turns.judge(settings, *chosen, others, true, Mono(at));
-                turns.look(others);
+                turns.look(settings, others);
             }
         }));
         judged.is_ok()
