@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::replay::{Replay, ReplayRequest, Replays};
 use crate::types::{
     Accepted, BatchAnswer, BatchMessage, DeadLetter, Extension, LeaseRequest, Leases, MessageStatus,
-    Messages, Queue, QueueStats, Queues, ReceiptAnswer, Settlement,
+    Messages, PurgeRequest, Purged, Queue, QueueStats, Queues, ReceiptAnswer, Settlement,
 };
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -305,6 +305,12 @@ impl Client {
     pub async fn delete_queue(&self, queue: &str) -> Result<(), ClientError> {
         let request = self.request(Method::DELETE, &["queues", queue]);
         self.answer(request, Duration::ZERO).await.map(drop)
+    }
+
+    /// Ends everything that waits in a queue as cancelled; what somebody has stays.
+    pub async fn purge(&self, queue: &str) -> Result<Purged, ClientError> {
+        let confirm = PurgeRequest { confirm: queue.to_owned() };
+        self.send(Method::POST, &["queues", queue, "purge"], &confirm).await
     }
 
     /// Hands out nothing until [`Client::resume`]; enqueues go on. Survives a restart.

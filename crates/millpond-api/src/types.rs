@@ -377,6 +377,23 @@ pub struct Queue {
     pub stats: QueueStats,
 }
 
+/// The word that a purge needs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PurgeRequest {
+    /// The queue's name once more.
+    pub confirm: String,
+}
+
+/// What a purge did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Purged {
+    /// The queue.
+    pub queue: String,
+    /// Messages that waited and were cancelled.
+    pub purged: u64,
+}
+
 /// All queues.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Queues {
@@ -423,6 +440,9 @@ pub struct QueueStats {
     pub insurmountable: u8,
     /// 1 if nothing is handed out, on an operator's word.
     pub paused: u8,
+    /// Callers who wait at the door for room, in a queue whose `overflow` is `block`.
+    #[serde(default)]
+    pub blocked: u64,
     /// Messages in work at once.
     pub workers: u64,
     /// Ready messages per worker.

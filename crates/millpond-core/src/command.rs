@@ -151,6 +151,9 @@ pub enum Command {
         /// The task's number.
         number: u32,
     },
+    /// End everything that waits in a queue as cancelled; what somebody has stays. Answer: [`Reply::Purged`], once all
+    /// that is durable.
+    Purge(Name),
     /// Forget a dead letter. Answer: [`Reply::DeadDeleted`].
     DeleteDead {
         /// The queue.
@@ -384,6 +387,8 @@ pub enum Reply {
     ReplayStarted(Result<ReplayPlan, ReplayError>),
     /// The remembered replays, oldest first.
     Replays(Result<Vec<ReplayTask>, QueueError>),
+    /// How many messages were cancelled.
+    Purged(Result<u64, QueueError>),
     /// The task as it stands after the cancellation.
     ReplayCancelled(Result<ReplayTask, ReplayError>),
     /// Done.
@@ -461,6 +466,9 @@ pub enum QueueError {
     /// More requests wait than the server allows.
     #[error("too many consumers wait for messages already")]
     TooManyWaiting,
+    /// Another purge of this queue is running.
+    #[error("a purge of this queue is running already")]
+    PurgeRunning,
 }
 
 /// Why a receipt did not serve.

@@ -53,6 +53,8 @@ pub struct Totals {
     pub expired: u64,
     /// Messages given up for newer ones.
     pub dropped: u64,
+    /// Idempotency keys of finished messages forgotten before their time, for want of room.
+    pub keys_forgotten: u64,
     /// Messages withdrawn.
     pub cancelled: u64,
     /// Hand-outs that ended, by outcome, in the order of [`AttemptOutcome::ALL`].
@@ -158,6 +160,8 @@ pub struct QueueStats {
     pub paused: bool,
     /// Why nothing is handed out, whatever waits.
     pub held: Option<Held>,
+    /// Callers who wait at the door for room.
+    pub blocked: u64,
     /// Messages in work at once: the cap for a target, what is leased for pull workers.
     pub workers: u64,
     /// Ready messages per worker.

@@ -366,6 +366,14 @@ impl Handle {
         }
     }
 
+    /// Ends everything that waits in a queue as cancelled; how many messages that was.
+    pub async fn purge(&self, queue: Name) -> Result<u64, CallError<QueueError>> {
+        match self.ask(Command::Purge(queue)).await?.reply {
+            Reply::Purged(result) => Ok(result?),
+            other => unexpected(&other),
+        }
+    }
+
     /// Starts putting dead letters back to work, or only counts them.
     pub async fn replay(
         &self,

@@ -140,6 +140,9 @@ impl Told for QueueError {
         match self {
             Self::Unknown => unknown_queue(queue),
             Self::Draining => *draining().0,
+            Self::PurgeRunning => {
+                Problem::new(Slug::InUse, format!("queue {queue}: {self}; wait for its end"))
+            }
             Self::TooManyWaiting => Problem::new(
                 Slug::Overloaded,
                 format!("queue {queue}: {self}; use fewer consumers that take more messages each"),

@@ -142,6 +142,8 @@ impl Snapshot {
         self.gauge(encoder, "millpond_queue_capacity_per_second", help, |stats| {
             Some(stats.capacity_per_second)
         })?;
+        let help = "Callers who wait at the door for room";
+        self.gauge(encoder, "millpond_queue_blocked", help, |stats| Some(stats.blocked as f64))?;
         let help = "1 if nothing is handed out for this reason, whatever waits";
         let metric = encoder.encode_descriptor("millpond_queue_held", help, None, MetricType::Gauge)?;
         self.by_word(metric, "reason", |stats| {
@@ -208,12 +210,15 @@ impl Snapshot {
     /// How messages' lives ended.
     fn encode_ends(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
         type Of = fn(&Totals) -> u64;
-        let ends: [(&str, &str, Of); 5] = [
+        let ends: [(&str, &str, Of); 6] = [
             ("millpond_completed", "Messages completed", |totals| totals.completed),
             ("millpond_dead", "Messages that became dead letters", |totals| totals.dead),
             ("millpond_expired", "Messages that expired, dead-lettered or not", |totals| totals.expired),
             ("millpond_dropped", "Messages given up for newer ones", |totals| totals.dropped),
             ("millpond_cancelled", "Messages withdrawn", |totals| totals.cancelled),
+            ("millpond_keys_forgotten", "Idempotency keys forgotten for want of room", |totals| {
+                totals.keys_forgotten
+            }),
         ];
         for (name, help, total) in ends {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -352,6 +357,9 @@ mod tests {
             r#"millpond_refused_total{queue="q",reason="queue-full"} 0"#,
             r#"millpond_completed_total{queue="q"} 0"#,
             r#"millpond_dropped_total{queue="q"} 5"#,
+            r#"millpond_keys_forgotten_total{queue="q"} 0"#,
+            r#"millpond_queue_held{queue="q",reason="dead-burst"} 0.0"#,
+            r#"millpond_queue_blocked{queue="q"} 0.0"#,
             r#"millpond_deliveries_total{queue="q",outcome="timed-out"} 0"#,
             r#"millpond_wait_seconds_bucket{le="0.1",queue="q"} 1"#,
             r#"millpond_service_seconds_count{queue="q"} 0"#,

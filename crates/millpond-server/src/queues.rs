@@ -5,7 +5,7 @@
 
 use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused};
-use crate::json::read_json;
+use crate::json::{Object, read_json};
 use crate::paths::{QueueName, open_id, query};
 use crate::shared::Shared;
 use crate::view;
@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{StatusCode, Uri};
 use millpond_api::problem::Slug;
-use millpond_api::types::{Messages, Queues};
+use millpond_api::types::{Messages, PurgeRequest, Purged, Queues};
 use millpond_config::settings_json::queue_settings_from_json;
 use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
@@ -112,6 +112,27 @@ async fn set_paused(shared: &Shared, queue: Name, request: Request, paused: bool
     shared.handle.pause(queue.clone(), paused).await.map_err(|error| refused(&error, queue.as_str()))?;
     tracing::info!(%queue, paused, "queue paused or resumed");
     Ok(json(&shown(shared, queue).await?))
+}
+
+/// `POST /v1/queues/{queue}/purge`: everything that waits ends as cancelled; needs the queue's name once more.
+pub(crate) async fn purge(
+    State(shared): State<Arc<Shared>>,
+    QueueName(queue): QueueName,
+    request: Request,
+) -> Answer {
+    let (parts, body) = request.into_parts();
+    let Object(PurgeRequest { confirm }) =
+        read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "the confirmation").await?;
+    if confirm != queue.as_str() {
+        let detail = format!(
+            "confirm is {:?}; write the queue's name, {{\"confirm\": \"{queue}\"}}, to cancel everything that waits in it",
+            crate::paths::shown(&confirm)
+        );
+        return Err(refuse(Slug::Malformed, detail));
+    }
+    let purged = shared.handle.purge(queue.clone()).await.map_err(|error| refused(&error, queue.as_str()))?;
+    tracing::info!(%queue, purged, "queue purged");
+    Ok(json(&Purged { queue: queue.as_str().to_owned(), purged }))
 }
 
 #[derive(Deserialize)]

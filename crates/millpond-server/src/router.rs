@@ -34,6 +34,7 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .route("/v1/queues/{queue}", get(queues::get).put(queues::put).delete(queues::delete))
         .route("/v1/queues/{queue}/pause", post(queues::pause))
         .route("/v1/queues/{queue}/resume", post(queues::resume))
+        .route("/v1/queues/{queue}/purge", post(queues::purge))
         .route("/v1/queues/{queue}/stats", get(queues::stats))
         .route("/v1/queues/{queue}/dead", get(dead::list))
         .route("/v1/queues/{queue}/dead/replay", post(replays::replay))

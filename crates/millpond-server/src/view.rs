@@ -155,6 +155,7 @@ pub(crate) fn queue_stats(stats: &stats::QueueStats) -> QueueStats {
         drain_seconds: stats.drain.map(|drain| drain.as_secs_f64()),
         insurmountable: u8::from(stats.insurmountable),
         paused: u8::from(stats.paused),
+        blocked: stats.blocked,
         workers: stats.workers,
         backlog_per_worker: stats.backlog_per_worker,
         workers_wanted: stats.workers_wanted,

@@ -43,34 +43,70 @@ impl Pond {
         outlook: Option<Outlook>,
         now: Now,
     ) -> Result<(), EnqueueError> {
-        let chance = self.chance.f64();
-        let per_second = outlook.map(|outlook| outlook.starts_per_second());
+        if self.queue_ref(number).settings.overflow == Overflow::Block {
+            // Whoever would start too late is told so, and not that the queue is full: waiting at the door is no help.
+            self.check_wait(number, new, outlook, now)?;
+        }
         let displaced = match self.excess(number, new.criticality, 1, new.content.size_bytes()) {
             None => Ok(Vec::new()),
             Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess),
         };
-        let displaced = displaced.map_err(|excess| {
-            let gone_first = self.in_messages(number, excess);
-            let earliest = per_second.map_or(RETRY_AFTER_DEFAULT, |rate| seconds(gone_first / rate));
-            let times = &mut self.queue_mut(number).return_times[new.criticality.index()];
-            let retry_after = times.next(earliest, per_second, now.mono, chance);
-            EnqueueError::QueueFull { what: excess.what, retry_after }
-        })?;
-        let max_wait = self.queue_ref(number).settings.max_wait;
-        if let Some(max) = max_wait
-            && let Some(predicted) = self.predicted_wait_of_new(number, new, outlook, now)
-            && predicted > max
-        {
-            let earliest = predicted.saturating_sub(max);
-            let times = &mut self.queue_mut(number).return_times[new.criticality.index()];
-            let retry_after = times.next(earliest, per_second, now.mono, chance);
-            return Err(EnqueueError::WaitTooLong { predicted, max, retry_after });
-        }
+        let displaced = match displaced {
+            Ok(displaced) if new.key.is_none() || self.has_room_for_keys(number, 1) => displaced,
+            Ok(_) => {
+                let excess = Excess { messages: 1, bytes: 0, what: "its bound on idempotency keys is" };
+                return Err(self.full(number, new.criticality, Some(excess), outlook, now));
+            }
+            Err(excess) => return Err(self.full(number, new.criticality, Some(excess), outlook, now)),
+        };
+        self.check_wait(number, new, outlook, now)?;
         for seq in displaced {
             self.queue_mut(number).totals.dropped += 1;
             self.end(seq, Phase::Dropped, None, None, now);
         }
         Ok(())
+    }
+
+    /// Refuses a message that would probably start later than its queue promises.
+    fn check_wait(
+        &mut self,
+        number: QueueNumber,
+        new: &NewMessage,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> Result<(), EnqueueError> {
+        let max_wait = self.queue_ref(number).settings.max_wait;
+        if let Some(max) = max_wait
+            && let Some(predicted) = self.predicted_wait_of_new(number, new, outlook, now)
+            && predicted > max
+        {
+            let (chance, per_second) =
+                (self.chance.f64(), outlook.map(|outlook| outlook.starts_per_second()));
+            let earliest = predicted.saturating_sub(max);
+            let times = &mut self.queue_mut(number).return_times[new.criticality.index()];
+            let retry_after = times.next(earliest, per_second, now.mono, chance);
+            return Err(EnqueueError::WaitTooLong { predicted, max, retry_after });
+        }
+        Ok(())
+    }
+
+    /// The refusal of a message of a class for want of room, with the time to come back.
+    pub(super) fn full(
+        &mut self,
+        number: QueueNumber,
+        class: Criticality,
+        excess: Option<Excess>,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> EnqueueError {
+        let excess =
+            excess.unwrap_or(Excess { messages: 1, bytes: 0, what: "the room for those who wait is" });
+        let (chance, per_second) = (self.chance.f64(), outlook.map(|outlook| outlook.starts_per_second()));
+        let gone_first = self.in_messages(number, excess);
+        let earliest = per_second.map_or(RETRY_AFTER_DEFAULT, |rate| seconds(gone_first / rate));
+        let times = &mut self.queue_mut(number).return_times[class.index()];
+        let retry_after = times.next(earliest, per_second, now.mono, chance);
+        EnqueueError::QueueFull { what: excess.what, retry_after }
     }
 
     /// By how much so many more messages of a class, with so many bytes, would exceed a bound.
@@ -82,11 +118,23 @@ impl Pond {
         bytes: u64,
     ) -> Option<Excess> {
         let queue = self.queue_ref(number);
+        self.excess_beside(number, (queue.unfinished, queue.unfinished_bytes), class, messages, bytes)
+    }
+
+    /// The same, if so many messages and bytes were there.
+    pub(super) fn excess_beside(
+        &self,
+        number: QueueNumber,
+        held: (u64, u64),
+        class: Criticality,
+        messages: u64,
+        bytes: u64,
+    ) -> Option<Excess> {
+        let queue = self.queue_ref(number);
         let all = class <= Criticality::Critical;
         let limit = queue.settings.max_messages.map_or(u64::MAX, |max| share(max, class));
-        let messages = (queue.unfinished + messages).saturating_sub(limit);
-        let held = queue.unfinished_bytes.saturating_add(bytes);
-        let bytes = held.saturating_sub(share(queue.settings.max_bytes, class));
+        let messages = held.0.saturating_add(messages).saturating_sub(limit);
+        let bytes = held.1.saturating_add(bytes).saturating_sub(share(queue.settings.max_bytes, class));
         let what = match (messages > 0, bytes > 0, all) {
             (true, _, true) => "its bound on messages is",
             (true, _, false) => "what work of this class may use of its bound on messages is",

@@ -70,6 +70,10 @@ impl Pond {
         }
         self.assert_queues(&counted);
         self.assert_prefetch();
+        self.assert_keys();
+        for queue in &self.queues {
+            queue.blocked.assert_consistent();
+        }
         self.assert_replays();
         for (target, &calls) in self.targets.iter().zip(&occupied) {
             assert!(

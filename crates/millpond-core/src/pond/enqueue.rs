@@ -21,10 +21,45 @@ impl Pond {
         let Some(number) = self.queue_named(queue) else {
             return self.reply(request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
         };
+        if self.must_wait(number, &messages, now) {
+            return self.block(request, number, messages, now);
+        }
+        self.enqueue_now(request, number, &messages, now);
+    }
+
+    pub(super) fn enqueue_now(
+        &mut self,
+        request: RequestId,
+        number: QueueNumber,
+        messages: &[NewMessage],
+        now: Now,
+    ) {
+        self.answer_each(request, number, messages, now, |pond, new, ttl, outlook| {
+            pond.check_bounds(number, new, outlook, now)?;
+            Ok(pond.accept(number, new, ttl, outlook, now))
+        });
+    }
+
+    /// Answers for each message: repetitions and mistakes at once, others as `decide` says.
+    pub(super) fn answer_each(
+        &mut self,
+        request: RequestId,
+        number: QueueNumber,
+        messages: &[NewMessage],
+        now: Now,
+        decide: impl Fn(&mut Self, &NewMessage, Duration, Option<Outlook>) -> Result<Accepted, EnqueueError>,
+    ) {
         let mut durable_with = OpNumber(0);
         let mut results = Vec::with_capacity(messages.len());
-        for message in messages {
-            let result = self.enqueue_one(number, &message, now);
+        for new in messages {
+            let result = match self.find_duplicate(number, new.key, now) {
+                Ok(Some(duplicate)) => Ok(duplicate),
+                Ok(None) => self.check_new(number, new).and_then(|ttl| {
+                    let outlook = self.outlook(number, now);
+                    decide(self, new, ttl, outlook)
+                }),
+                Err(error) => Err(error),
+            };
             match &result {
                 Ok(accepted) => {
                     durable_with = durable_with.max(self.slot(accepted.seq).op);
@@ -59,15 +94,8 @@ impl Pond {
         }
     }
 
-    fn enqueue_one(
-        &mut self,
-        number: QueueNumber,
-        new: &NewMessage,
-        now: Now,
-    ) -> Result<Accepted, EnqueueError> {
-        if let Some(duplicate) = self.find_duplicate(number, new.key, now)? {
-            return Ok(duplicate);
-        }
+    /// Checks what needs no room; returns the time to live.
+    pub(super) fn check_new(&self, number: QueueNumber, new: &NewMessage) -> Result<Duration, EnqueueError> {
         let ttl = self.check_times(number, new)?;
         let order = self.queue_ref(number).settings.order;
         if new.group.is_some() && !order.keeps_groups() {
@@ -80,13 +108,11 @@ impl Pond {
         if self.draining {
             return Err(EnqueueError::Draining);
         }
-        let outlook = self.outlook(number, now);
-        self.check_bounds(number, new, outlook, now)?;
-        Ok(self.accept(number, new, ttl, outlook, now))
+        Ok(ttl)
     }
 
     fn find_duplicate(
-        &mut self,
+        &self,
         number: QueueNumber,
         key: Option<IdempotencyKey>,
         now: Now,
@@ -191,8 +217,10 @@ impl Pond {
     fn insert(&mut self, message: Message, due_since: crate::time::Mono, expiry: crate::time::Mono) {
         let seq = message.seq;
         let number = message.queue;
-        if let Some(key) = message.key {
-            self.keys.insert((number, key.key), seq);
+        if message.key.is_some() {
+            self.make_room_for_key(number);
+            let own = self.remember_key(number, message.key, seq);
+            assert!(own, "a new message has the highest number");
         }
         let mut slot = Box::new(Slot::new(message, due_since));
         slot.expiry_timer = Some(expiry);

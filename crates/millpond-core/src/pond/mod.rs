@@ -7,6 +7,7 @@
 //! [`Pond::handle`] as inputs come, taking [`Pond::effects`] after each, and not later than
 //! [`Pond::next_wakeup`].
 
+mod blocked;
 mod bounds;
 mod check;
 mod column;
@@ -15,11 +16,13 @@ mod expiries;
 mod groups;
 mod handout;
 mod held;
+mod keys;
 mod lookup;
 mod operate;
 mod order;
 mod outlook;
 mod prediction;
+mod purge;
 mod queue;
 mod replay;
 mod resting;
@@ -41,11 +44,12 @@ use crate::record::Record;
 use crate::time::{Mono, Now};
 use expiries::Expiries;
 use groups::Parting;
+use purge::Purge;
 use queue::Queue;
 use replay::Survey;
 use slot::Slot;
 use slots::{Slots, View};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use target::Target;
 use timers::{Timer, Timers};
 
@@ -66,6 +70,7 @@ struct Waiting {
 #[derive(Debug, Clone, Copy)]
 enum WaitingFor {
     Messages(QueueNumber),
+    Room(QueueNumber),
     End(Seq),
 }
 
@@ -101,6 +106,9 @@ pub struct Pond {
     /// Queues whose replays go on with the next step.
     replaying: Vec<QueueNumber>,
     surveys: VecDeque<Survey>,
+    purges: VecDeque<Purge>,
+    /// Queues in which there may be room for those who wait for it.
+    freed: BTreeSet<QueueNumber>,
     storage: StorageState,
     draining: bool,
     /// Nobody makes calls to targets.
@@ -130,6 +138,8 @@ impl Pond {
             waiting: BTreeMap::new(),
             replaying: Vec::new(),
             surveys: VecDeque::new(),
+            purges: VecDeque::new(),
+            freed: BTreeSet::new(),
             storage: StorageState::Roomy,
             draining: false,
             unattended: false,
@@ -158,11 +168,16 @@ impl Pond {
             Input::Storage(state) => {
                 self.storage = state;
                 self.serve_all(now);
+                for index in 0..self.queues.len() {
+                    self.room_may_be_free(self.queues[index].number);
+                }
             }
             Input::Copy(copies) => self.copy(copies),
             Input::CopyBasics => self.copy_basics(),
             Input::Drain => self.drain(now),
         }
+        self.purge_step(now);
+        self.serve_freed(now);
         self.replay_step(now);
     }
 
@@ -185,6 +200,7 @@ impl Pond {
             Command::Replay { queue, wish, dry_run } => self.replay(request, &queue, wish, dry_run, now),
             Command::Replays(queue) => self.replays(request, &queue, now),
             Command::CancelReplay { queue, number } => self.cancel_replay(request, &queue, number, now),
+            Command::Purge(queue) => self.purge(request, &queue),
             Command::DeleteDead { queue, seq } => self.delete_dead(request, &queue, seq, now),
         }
     }
@@ -196,7 +212,7 @@ impl Pond {
 
     /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        if self.is_replaying() {
+        if self.is_replaying() || !self.purges.is_empty() {
             return Some(Mono(i64::MIN));
         }
         match (self.timers.next(), self.expiries.next()) {
@@ -337,6 +353,7 @@ impl Pond {
                 self.queue_mut(queue).waiters.remove(request);
                 self.reply(request, Reply::Leased(Ok(Vec::new())));
             }
+            Some(WaitingFor::Room(queue)) => self.blocked_enough(request, queue, now),
             Some(WaitingFor::End(seq)) => {
                 if let Some(slot) = self.slots.get_mut(seq) {
                     slot.watchers.retain(|watcher| *watcher != request);
@@ -353,6 +370,7 @@ impl Pond {
             Some(WaitingFor::Messages(queue)) => {
                 self.queue_mut(queue).waiters.remove(request);
             }
+            Some(WaitingFor::Room(queue)) => self.unblock_caller(request, queue),
             Some(WaitingFor::End(seq)) => {
                 if let Some(slot) = self.slots.get_mut(seq) {
                     slot.watchers.retain(|watcher| *watcher != request);

@@ -81,6 +81,8 @@ impl Pond {
         queue.settings = settings;
         self.bind(number);
         self.write_queue(number, true);
+        self.note_dead_letters(number);
+        self.room_may_be_free(number);
     }
 
     /// Ties a queue to the target that its settings name, and to the caps.
@@ -136,6 +138,7 @@ impl Pond {
             self.stop_waiting(request);
             self.reply(request, Reply::Leased(Err(QueueError::Unknown)));
         }
+        self.turn_away(number);
         self.end_replays_of(number, now);
         // Its number stays taken as long as statuses of its messages live on.
         self.queue_mut(number).deleted = true;

@@ -119,6 +119,7 @@ impl Pond {
                 && queue.exceeded_since.is_some_and(|since| now.mono.since(since) > promise),
             paused: queue.paused,
             held: self.held(number),
+            blocked: queue.blocked.callers(),
             workers,
             backlog_per_worker: if workers > 0 { ready as f64 / workers as f64 } else { 0.0 },
             workers_wanted: self.workers_wanted(number, ready, arrivals, ceiling),

@@ -2,8 +2,10 @@
 //!
 //! Owns membership, counts and ages. Must never change a message.
 
+use super::blocked::Blocked;
 use super::groups::Groups;
 use super::held::Deaths;
+use super::keys::Keys;
 use super::order::{Age, Ready, ReadySet};
 use super::replay::Replays;
 use super::slot::Slot;
@@ -40,6 +42,8 @@ pub(super) struct Queue {
     pub(super) kept: u64,
     pub(super) paused: bool,
     pub(super) deaths: Deaths,
+    pub(super) blocked: Blocked,
+    pub(super) keys: Keys,
     /// Its target's index, if it has one that is configured.
     pub(super) target: Option<usize>,
     /// The most messages in work at once: its own cap, or its target's.
@@ -84,6 +88,8 @@ impl Queue {
             kept: 0,
             paused: false,
             deaths: Deaths::default(),
+            blocked: Blocked::default(),
+            keys: Keys::default(),
             target: None,
             cap: None,
             told: Told::default(),
@@ -178,6 +184,7 @@ impl Queue {
             Phase::Dead => assert!(self.dead.insert(seq), "dead twice: {seq:?}"),
             Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
         }
+        self.keys.enter(&slot.message);
         if !slot.message.phase.is_terminal() {
             self.unfinished += 1;
             self.unfinished_bytes += u64::from(slot.message.size_bytes);
@@ -208,6 +215,7 @@ impl Queue {
             Phase::Dead => assert!(self.dead.remove(&seq), "not dead: {seq:?}"),
             Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
         }
+        self.keys.leave(&slot.message);
         if !slot.message.phase.is_terminal() {
             self.unfinished -= 1;
             self.unfinished_bytes -= u64::from(slot.message.size_bytes);

@@ -25,7 +25,7 @@ const SCAN_CHUNK: usize = 64;
 /// Replays that may be counted at once.
 const SURVEYS_MAX: usize = 64;
 /// How long a replay that finds no room in its queue, or on the disk, waits before it looks again.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// What a pace may catch up on at once, so that high rates do not need a timer for every message.
 const CATCH_UP_SECONDS: f64 = 0.05;
 /// Longest error text in a filter, in bytes: that of the failures that it is looked for in.
@@ -38,6 +38,8 @@ pub(super) struct Replays {
     pacer: Option<Pacer>,
     /// When the running one goes on, while it waits.
     wake: Option<Mono>,
+    /// It found no room at its last step.
+    wants_room: bool,
 }
 
 impl Replays {
@@ -47,6 +49,11 @@ impl Replays {
 
     fn running_mut(&mut self) -> Option<&mut ReplayTask> {
         self.tasks.back_mut().filter(|task| task.is_running())
+    }
+
+    /// Whether the running one waits, and for more than its pace.
+    pub(super) fn waits_for_room(&self) -> bool {
+        self.wants_room && self.wake.is_some()
     }
 
     /// Counts one that went back.
@@ -208,6 +215,17 @@ impl Pond {
         self.replaying.push(self.queues[index].number);
     }
 
+    /// There may be room for a replay that waits for it.
+    pub(super) fn wake_replay(&mut self, number: QueueNumber) {
+        let replays = &mut self.queues[number.0 as usize].replays;
+        if replays.waits_for_room()
+            && let Some(at) = replays.wake.take()
+        {
+            self.timers.clear(at, Timer::Replay(number.0 as usize));
+            self.replaying.push(number);
+        }
+    }
+
     /// Goes on with the replays under way, and with those that are being counted.
     pub(super) fn replay_step(&mut self, now: Now) {
         if let Some(survey) = self.surveys.pop_front() {
@@ -333,7 +351,12 @@ impl Pond {
             let message = &self.slot(seq).message;
             (message.criticality, u64::from(message.size_bytes))
         };
-        if self.storage != StorageState::Roomy || self.excess(number, class, 1, bytes).is_some() {
+        // Those who wait at the door come first: what a replay took from them bit by bit, they would wait for in vain.
+        let wants_room = self.storage != StorageState::Roomy
+            || !self.queue_ref(number).blocked.is_empty()
+            || self.excess(number, class, 1, bytes).is_some();
+        self.queue_mut(number).replays.wants_room = wants_room;
+        if wants_room {
             return Some(now.mono.plus(LOOK_AGAIN_AFTER));
         }
         let pacer = self.queue_mut(number).replays.pacer.as_mut()?;

@@ -148,6 +148,7 @@ impl Pond {
         self.place_all(now);
         self.restore_holds(now);
         self.resume_replays(now);
+        self.bound_keys();
         for index in 0..self.queues.len() {
             self.note_dead_letters(self.queues[index].number);
         }
@@ -191,6 +192,11 @@ impl Pond {
 
     /// Sets a message where it stands that rested before the restart and goes on resting.
     fn place_resting(&mut self, seq: Seq) {
+        let listed = |slots: &Slots| slots.get(seq).map(|slot| (slot.message.queue, slot.message.key));
+        let (number, key) = listed(&self.slots).expect("it was listed");
+        if seq.0 >= self.queue_ref(number).since && !self.remember_key(number, key, seq) {
+            self.slot_mut(seq).message.key = None;
+        }
         let slot = self.slots.get(seq).expect("it was listed");
         let message = &slot.message;
         if seq.0 < self.queues[message.queue.0 as usize].since {
@@ -203,11 +209,6 @@ impl Pond {
         }
         if let Some(at) = slot.expiry_timer {
             self.expiries.set(seq, at, message.ttl_micros());
-        }
-        if let Some(key) = message.key {
-            // The latest one counts: the key may have been used again after the time of the first.
-            let holder = self.keys.entry((message.queue, key.key)).or_insert(seq);
-            *holder = seq.max(*holder);
         }
         let queue = &mut self.queues[message.queue.0 as usize];
         enter_restored(queue, &slot, &self.slots);
@@ -230,6 +231,9 @@ impl Pond {
     fn place(&mut self, seq: Seq, mut slot: Box<Slot>, now: Now) {
         slot.visible = true;
         slot.op = OpNumber(0);
+        if !self.remember_key(slot.message.queue, slot.message.key, seq) {
+            slot.message.key = None;
+        }
         let message = &mut slot.message;
         slot.due_since = resume(now, message.accepted, message.first_due);
         if message.phase != Phase::Delayed {
@@ -267,11 +271,6 @@ impl Pond {
             let at = resume(now, message.accepted, message.expires);
             slot.expiry_timer = Some(at);
             self.expiries.set(seq, at, message.ttl_micros());
-        }
-        if let Some(key) = message.key {
-            // The latest one counts: the key may have been used again after the time of the first.
-            let holder = self.keys.entry((message.queue, key.key)).or_insert(seq);
-            *holder = seq.max(*holder);
         }
         let pushed = message.phase == Phase::Leased
             && message.hand_out.is_some_and(|hand_out| hand_out.holder == Holder::Push);

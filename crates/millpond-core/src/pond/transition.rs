@@ -48,6 +48,10 @@ impl Pond {
         }
         queue.enter(slot);
         queue.tell(&mut self.targets);
+        if phase.is_terminal() {
+            let number = queue.number;
+            self.room_may_be_free(number);
+        }
     }
 
     /// Lets a message be handed out if its way into `ready` is durable. It may have died and been replayed
@@ -341,12 +345,8 @@ impl Pond {
         if let Some(at) = slot.expiry_timer {
             self.expiries.clear(seq, at, slot.message.ttl_micros());
         }
-        if let Some(key) = slot.message.key.map(|key| (slot.message.queue, key.key)) {
-            // After a restart, the key may belong to a later message already.
-            if self.keys.get(&key) == Some(&seq) {
-                self.keys.remove(&key);
-            }
-        }
+        self.forget_key(&slot.message);
+        self.room_may_be_free(slot.message.queue);
         self.effects.push(Effect::Forget(seq));
         if slot.message.phase == Phase::Dead {
             // There is room among the dead letters.

@@ -7,6 +7,7 @@
     reason = "a test that goes wrong may panic"
 )]
 
+mod blocking;
 mod bounds;
 mod dead_letters;
 mod edges;
@@ -15,6 +16,7 @@ mod forecast;
 mod freshness;
 mod groups;
 mod held;
+mod keys;
 mod leases;
 mod life;
 mod order;
@@ -22,6 +24,7 @@ mod order_faults;
 mod overflow;
 mod prefetch;
 mod promises;
+mod purge;
 mod push;
 mod random_runs;
 mod refusals;

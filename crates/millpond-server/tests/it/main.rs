@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod backend;
+mod blocking;
 mod careless;
 mod consumers;
 mod faults;

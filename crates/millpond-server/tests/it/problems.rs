@@ -17,7 +17,7 @@ async fn what_is_not_there_is_not_found_each_in_its_own_words() {
     for (method, path, slug) in [
         ("GET", "/nowhere".to_owned(), "not-found"),
         ("GET", "/v1/queues/".to_owned(), "not-found"),
-        ("POST", "/v1/queues/q/purge".to_owned(), "not-found"),
+        ("POST", "/v1/queues/q/flush".to_owned(), "not-found"),
         ("GET", "/problems/nonsense".to_owned(), "not-found"),
         ("GET", "/v1/queues/none".to_owned(), "unknown-queue"),
         ("GET", "/v1/queues/none/stats".to_owned(), "unknown-queue"),

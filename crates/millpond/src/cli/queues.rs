@@ -1,4 +1,4 @@
-//! `millpond queues`: see how queues are, create, pause, resume and delete them.
+//! `millpond queues`: see how queues are, create, pause, resume, purge and delete them.
 //!
 //! Owns the arguments. Must never decide whether a setting is right: the server does.
 
@@ -9,6 +9,7 @@ use super::confirm::confirm;
 use super::connection::{Connection, HEADING};
 use super::failure::Failure;
 use super::messages::show::document;
+use super::render::counted;
 use clap::{Args, Subcommand};
 use create::Settings;
 use millpond_api::client::{Client, ClientError};
@@ -95,6 +96,18 @@ enum Action {
         #[arg(value_parser = Name::new)]
         queue: Name,
     },
+    /// Cancel everything that waits in a queue
+    ///
+    /// Ready, delayed and failed messages end as cancelled; their statuses stay. What is in work goes on, dead letters stay.
+    #[command(after_help = "Example:\n  millpond queues purge jobs")]
+    Purge {
+        /// The queue
+        #[arg(value_parser = Name::new)]
+        queue: Name,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
     /// Delete a queue that holds nothing
     ///
     /// The server refuses (exit code 3) while the queue holds unfinished messages or dead letters, and if the
@@ -146,6 +159,14 @@ impl QueuesCommand {
             Action::Resume { queue } => {
                 client.resume(queue.as_str()).await?;
                 paused(&queue, false, json, out)
+            }
+            Action::Purge { queue, yes } => {
+                confirm(&format!("cancel everything that waits in {queue}?"), yes)?;
+                let purged = client.purge(queue.as_str()).await?;
+                if json {
+                    return document(&purged, out);
+                }
+                Ok(writeln!(out, "{} of {queue} cancelled", counted(purged.purged, "message"))?)
             }
             Action::Delete { queue, yes } => {
                 confirm(&format!("delete the queue {queue}?"), yes)?;

@@ -23,6 +23,7 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "queues create",
         "queues pause",
         "queues resume",
+        "queues purge",
         "queues delete",
         "queues stats",
         "dead",

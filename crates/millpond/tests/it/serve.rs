@@ -135,6 +135,9 @@ fn a_dead_letter_is_found_understood_and_put_back_to_work() {
     let cancelled = server.run(&["dead", "replays", "jobs", "2", "--cancel", "--json"]).expect(0).json();
     assert_eq!(cancelled["status"], "done", "what has ended stays as it is");
     server.run(&["dead", "replays", "jobs", "7"]).expect(3);
+    server.run(&["send", "jobs", "--body", "x"]).expect(0);
+    let purged = server.run(&["queues", "purge", "jobs", "--yes"]).expect(0).stdout;
+    assert_eq!(purged, "1 message of jobs cancelled\n");
 }
 
 #[test]

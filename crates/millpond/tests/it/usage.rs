@@ -33,6 +33,7 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
         (&["queues", "create", "jobs", "--order", "random"], "fifo, lifo, adaptive"),
         (&["messages", "list", "jobs", "--state", "done"], "succeeded"),
         (&["dead", "replay", "jobs"], "--all"),
+        (&["queues", "purge", "jobs"], "--yes"),
         (&["demo", "--scenario", "tsunami"], "leveling"),
         (&["demo", "--speed", "0"], "1..=600"),
         (&["queues", "--url", "https://127.0.0.1"], "http://127.0.0.1:8080"),

@@ -220,6 +220,7 @@ const NUMBERS: [(&str, &[&str]); 5] = [
             "service_time_seconds",
             "insurmountable",
             "paused",
+            "blocked",
         ],
     ),
     ("workers", &["workers", "backlog_per_worker", "workers_wanted", "workers_ceiling"]),

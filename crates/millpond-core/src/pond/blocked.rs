@@ -1,0 +1,199 @@
+//! Callers who wait at the door for room, where a queue's overflow says so.
+//!
+//! Owns their line: first come, first served, bounded in number and bytes; a later one never overtakes, however small.
+//! Must never accept a part of what waits, nor anything of a caller who has left.
+
+use super::{Pond, WAITING_MAX, WaitingFor};
+use crate::command::{EnqueueError, NewMessage, Reply, RequestId, StorageState};
+use crate::message::QueueNumber;
+use crate::settings::Overflow;
+use crate::time::Now;
+use std::collections::VecDeque;
+
+/// Callers that may wait at the door of one queue; further ones are refused at once.
+const CALLERS_MAX: usize = 1000;
+/// Bytes of all messages that may wait at the door of one queue; what would exceed it is refused at once.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// One caller with everything it wants to enqueue.
+#[derive(Debug)]
+struct Caller {
+    request: RequestId,
+    messages: Vec<NewMessage>,
+}
+
+/// The line of one queue.
+#[derive(Debug, Default)]
+pub(super) struct Blocked {
+    line: VecDeque<Caller>,
+    bytes: u64,
+}
+
+impl Blocked {
+    pub(super) fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    pub(super) fn callers(&self) -> u64 {
+        self.line.len() as u64
+    }
+
+    fn has_room_for(&self, bytes: u64) -> bool {
+        self.line.len() < CALLERS_MAX && self.bytes.saturating_add(bytes) <= BYTES_MAX
+    }
+
+    fn push(&mut self, caller: Caller) {
+        self.bytes += bytes_of(&caller.messages);
+        self.line.push_back(caller);
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Caller> {
+        let caller = self.line.remove(place)?;
+        self.bytes -= bytes_of(&caller.messages);
+        Some(caller)
+    }
+
+    fn take(&mut self, request: RequestId) -> Option<Caller> {
+        let place = self.line.iter().position(|caller| caller.request == request)?;
+        self.remove(place)
+    }
+
+    pub(super) fn assert_consistent(&self) {
+        assert_eq!(self.bytes, self.line.iter().map(|caller| bytes_of(&caller.messages)).sum::<u64>());
+        assert!(
+            self.line.len() <= CALLERS_MAX && self.bytes <= BYTES_MAX,
+            "bounds of those who wait at the door"
+        );
+    }
+}
+
+fn bytes_of(messages: &[NewMessage]) -> u64 {
+    messages.iter().map(|message| message.content.size_bytes()).sum()
+}
+
+impl Pond {
+    /// Whether a caller has to wait for room, alone or because others wait before it.
+    pub(super) fn must_wait(&self, number: QueueNumber, messages: &[NewMessage], now: Now) -> bool {
+        let queue = self.queue_ref(number);
+        if !self.blocks(number) {
+            return false;
+        }
+        let wanting = self.wanting_room(number, messages);
+        let Some(first) = wanting.first().filter(|_| self.could_fit(number, &wanting)) else { return false };
+        // What would start too late is refused at once: by the time there is room, it would start even later.
+        let outlook = self.outlook(number, now);
+        let predicted = queue.settings.max_wait.and_then(|max| {
+            self.predicted_wait_of_new(number, first, outlook, now).filter(|predicted| *predicted > max)
+        });
+        predicted.is_none() && (!queue.blocked.is_empty() || !self.fits(number, &wanting))
+    }
+
+    fn blocks(&self, number: QueueNumber) -> bool {
+        let settings = &self.queue_ref(number).settings;
+        settings.overflow == Overflow::Block && self.storage == StorageState::Roomy && !self.draining
+    }
+
+    /// Those that would be accepted if there were room: neither repetitions nor mistakes.
+    fn wanting_room<'a>(&self, number: QueueNumber, messages: &'a [NewMessage]) -> Vec<&'a NewMessage> {
+        let known = |new: &NewMessage| new.key.is_some_and(|key| self.keys.contains_key(&(number, key.key)));
+        messages.iter().filter(|new| !known(new) && self.check_new(number, new).is_ok()).collect()
+    }
+
+    /// Whether the queue, empty, had room for all of them. What has not never will: it is treated as if nobody could
+    /// wait.
+    fn could_fit(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
+        self.fit_beside(number, (0, 0), wanting)
+    }
+
+    fn fits(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
+        let queue = self.queue_ref(number);
+        let keyed = wanting.iter().filter(|new| new.key.is_some()).count();
+        self.has_room_for_keys(number, keyed as u64)
+            && self.fit_beside(number, (queue.unfinished, queue.unfinished_bytes), wanting)
+    }
+
+    fn fit_beside(&self, number: QueueNumber, held: (u64, u64), wanting: &[&NewMessage]) -> bool {
+        let (mut messages, mut bytes) = (0, 0_u64);
+        wanting.iter().all(|new| {
+            messages += 1;
+            bytes = bytes.saturating_add(new.content.size_bytes());
+            self.excess_beside(number, held, new.criticality, messages, bytes).is_none()
+        })
+    }
+
+    /// Lets a caller wait at the door, or refuses it if too many do.
+    pub(super) fn block(
+        &mut self,
+        request: RequestId,
+        number: QueueNumber,
+        messages: Vec<NewMessage>,
+        now: Now,
+    ) {
+        let room = self.waiting.len() < WAITING_MAX;
+        if !room || !self.queue_ref(number).blocked.has_room_for(bytes_of(&messages)) {
+            return self.refuse_full(request, number, &messages, now);
+        }
+        let queue = self.queue_mut(number);
+        let until = now.mono.plus(queue.settings.block_for);
+        queue.blocked.push(Caller { request, messages });
+        self.start_waiting(request, WaitingFor::Room(number), until);
+    }
+
+    /// Answers a caller for whom there is no room: repetitions and mistakes as ever, the rest refused.
+    fn refuse_full(&mut self, request: RequestId, number: QueueNumber, messages: &[NewMessage], now: Now) {
+        self.answer_each(request, number, messages, now, |pond, new, _, outlook| {
+            let excess = pond.excess(number, new.criticality, 1, new.content.size_bytes());
+            Err(pond.full(number, new.criticality, excess, outlook, now))
+        });
+    }
+
+    /// A caller has waited as long as the queue lets anyone wait, or the server is shutting down.
+    pub(super) fn blocked_enough(&mut self, request: RequestId, number: QueueNumber, now: Now) {
+        let Some(caller) = self.queue_mut(number).blocked.take(request) else { return };
+        self.refuse_full(request, number, &caller.messages, now);
+        self.room_may_be_free(number);
+    }
+
+    /// A caller has left.
+    pub(super) fn unblock_caller(&mut self, request: RequestId, number: QueueNumber) {
+        self.queue_mut(number).blocked.take(request);
+        self.room_may_be_free(number);
+    }
+
+    /// Something has left a queue, or its bounds have changed: at the end of the step, those who wait are looked at.
+    pub(super) fn room_may_be_free(&mut self, number: QueueNumber) {
+        let queue = self.queue_ref(number);
+        if !queue.blocked.is_empty() || queue.replays.waits_for_room() {
+            self.freed.insert(number);
+        }
+    }
+
+    /// Lets those in whom there is room for now, in their order; then replays go on.
+    pub(super) fn serve_freed(&mut self, now: Now) {
+        while let Some(number) = self.freed.pop_first() {
+            while let Some(caller) = self.next_to_enter(number) {
+                self.stop_waiting(caller.request);
+                self.enqueue_now(caller.request, number, &caller.messages, now);
+            }
+            self.wake_replay(number);
+        }
+    }
+
+    fn next_to_enter(&mut self, number: QueueNumber) -> Option<Caller> {
+        let first = self.queue_ref(number).blocked.line.front()?;
+        // Where waiting makes no sense any more, each gets its answer.
+        let enters = !self.blocks(number) || {
+            let wanting = self.wanting_room(number, &first.messages);
+            wanting.is_empty() || self.fits(number, &wanting)
+        };
+        if enters { self.queue_mut(number).blocked.remove(0) } else { None }
+    }
+
+    /// Turns away those who wait at the door of a queue that is deleted.
+    pub(super) fn turn_away(&mut self, number: QueueNumber) {
+        while let Some(caller) = self.queue_mut(number).blocked.remove(0) {
+            self.stop_waiting(caller.request);
+            self.reply(caller.request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Purges: what waits ends as cancelled, in steps; what somebody has stays.
+
+use crate::rig::{QUEUE, Rig, complete, message, ms, name, retry_in, s};
+use millpond_core::command::{Command, NewMessage, QueueError, Reply};
+use millpond_core::message::Phase;
+use millpond_core::settings::QueueSettings;
+use std::time::Duration;
+
+fn purge() -> Command {
+    Command::Purge(name(QUEUE))
+}
+
+#[test]
+fn everything_that_waits_is_cancelled_and_what_somebody_has_stays() {
+    let mut rig = Rig::new(QueueSettings::default());
+    let ready = rig.fill(4);
+    let held = rig.lease_one();
+    let failed = rig.lease_one();
+    rig.settle(failed, retry_in(s(60))).unwrap();
+    let delayed = rig.enqueue(NewMessage { delay: s(60), ..message() }).unwrap().seq;
+    let request = rig.ask(purge());
+    rig.pass(Duration::ZERO);
+    assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(4)))));
+    for seq in [failed.seq, delayed, ready[2], ready[3]] {
+        assert_eq!(rig.phase(seq), Phase::Cancelled, "{seq:?}");
+    }
+    assert_eq!(rig.settle(held, complete()), Ok(()));
+    assert_eq!(rig.stats().totals.cancelled, 4);
+    rig.restart();
+    rig.pass(s(100));
+    assert!(rig.lease(10).is_empty());
+}
+
+#[test]
+fn a_large_purge_goes_in_steps_and_takes_nothing_that_came_later() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.ask_now(Command::Enqueue { queue: name(QUEUE), messages: vec![message(); 2000] });
+    rig.hold_durability = true;
+    let request = rig.ask(purge());
+    let left = rig.stats().ready;
+    assert!(left > 0 && left < 2000, "{left}");
+    let second = rig.ask(purge());
+    assert!(matches!(rig.answer(second), Some(Reply::Purged(Err(QueueError::PurgeRunning)))));
+    let later = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message()] });
+    rig.hold_durability = false;
+    rig.pass(ms(1));
+    rig.make_durable();
+    let Some(Reply::Enqueued(Ok(later))) = rig.answer(later) else { panic!("accepted") };
+    let later = later[0].as_ref().unwrap().seq;
+    assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(2000)))));
+    assert_eq!(rig.lease(10)[0].message.seq, later);
+}
+
+#[test]
+fn a_purge_is_told_of_once_it_is_durable_and_leaves_other_queues_alone() {
+    let mut rig = Rig::new(QueueSettings::default());
+    let define = Command::Define { queue: name("other"), settings: Box::default() };
+    rig.ask_now(define);
+    let other = rig.enqueue_to("other", message()).unwrap().seq;
+    rig.fill(3);
+    rig.hold_durability = true;
+    let request = rig.ask(purge());
+    rig.pass(Duration::ZERO);
+    assert!(rig.answer(request).is_none());
+    rig.make_durable();
+    assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(3)))));
+    assert_eq!(rig.phase(other), Phase::Ready);
+    let unknown = rig.ask_now(Command::Purge(name("nowhere")));
+    assert!(matches!(unknown, Reply::Purged(Err(QueueError::Unknown))));
+}
