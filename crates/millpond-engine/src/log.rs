@@ -4,11 +4,11 @@
 //! failed write or sync.
 
 use crate::codec::encode;
-use crate::segments::SegmentJob;
+use crate::segments::{Ahead, SegmentJob};
 use millpond_core::command::OpNumber;
 use millpond_core::identity::Seq;
 use millpond_core::record::Record;
-use millpond_journal::{CommitError, Position, Prepared, Writer};
+use millpond_journal::{CommitError, Position, Writer};
 
 /// One thing for the log to do. Order matters.
 #[derive(Debug)]
@@ -46,8 +46,10 @@ pub struct Commit {
     pub synced_segment: u32,
     /// Bytes that can be written without another segment.
     pub remaining_bytes: u64,
-    /// The disk has no room for another segment.
+    /// The disk has no room for what shall lie ahead of the log: the next segment and one in reserve.
     pub full: bool,
+    /// A file is kept in reserve.
+    pub spare: bool,
     /// Records in this group.
     pub records: usize,
 }
@@ -70,7 +72,10 @@ pub trait Outside {
 pub struct Log {
     writer: Writer,
     written: OpNumber,
+    /// There is no room for what shall lie ahead of the log, or that is not known yet and could matter soon.
     full: bool,
+    /// A file is kept for the segment after the next.
+    spare: bool,
     /// The log says itself how far it is synced.
     marked: bool,
     /// The segment that was asked for last.
@@ -80,7 +85,10 @@ pub struct Log {
 impl Log {
     /// A log that goes on behind `writer`'s end.
     pub fn new(writer: Writer) -> Self {
-        Self { writer, written: OpNumber(0), full: false, marked: false, asked_for: 0 }
+        let is_short = writer.remaining_bytes() < writer.group_bytes_max() / 2;
+        let full = is_short && writer.wants_next().is_some();
+        let spare = writer.preparer().has_spare();
+        Self { writer, written: OpNumber(0), full, spare, marked: false, asked_for: 0 }
     }
 
     /// Asks for the next segment to be made ahead, if that was not done yet. The log does it itself after every group.
@@ -89,6 +97,11 @@ impl Log {
             self.asked_for = number;
             outside.segment_job(SegmentJob::Prepare(number));
         }
+    }
+
+    /// Whether there is no room for what shall lie ahead of the log, or that is not known and could matter soon.
+    pub fn is_full(&self) -> bool {
+        self.full
     }
 
     /// The largest content that surely fits into a group, its message's record included.
@@ -101,11 +114,12 @@ impl Log {
         self.writer.synced() == self.writer.end() && self.marked
     }
 
-    /// Takes a prepared segment, or the news that there is no room for one.
-    pub fn prepared(&mut self, prepared: Option<Prepared>) {
-        self.full = prepared.is_none();
-        if let Some(prepared) = prepared {
-            self.writer.install(prepared);
+    /// Takes what was made ahead; `None` if it could not be made.
+    pub fn ahead(&mut self, ahead: Option<Ahead>) {
+        self.full = !ahead.as_ref().is_some_and(|ahead| ahead.roomy);
+        self.spare = ahead.as_ref().is_some_and(|ahead| ahead.spare);
+        if let Some(next) = ahead.and_then(|ahead| ahead.next) {
+            self.writer.install(next);
         }
     }
 
@@ -210,6 +224,7 @@ impl Log {
             synced_segment: self.writer.synced().segment,
             remaining_bytes: self.writer.remaining_bytes(),
             full: self.full,
+            spare: self.spare,
             records,
         }
     }

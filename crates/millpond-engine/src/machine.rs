@@ -12,7 +12,7 @@ use millpond_core::message::SharedContent;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now};
-use millpond_journal::{Files, Index, Position, Reclaim, Sealed, ToSeal};
+use millpond_journal::{Files, Index, Position, Pressure, Reclaim, Sealed, ToSeal};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -205,7 +205,10 @@ impl Machine {
             }
         }
         self.index.wrote(commit.end_segment);
-        while let Some(what) = self.index.next_to_seal(commit.synced_segment) {
+        self.index.has_spare(commit.spare);
+        // On a full disk there is better use for what room is left.
+        let sealable = if commit.full { 0 } else { commit.synced_segment };
+        while let Some(what) = self.index.next_to_seal(sealable) {
             self.outputs.push(Output::Seal(what));
         }
         while self.underway.front().is_some_and(|(op, _)| *op <= commit.written) {
@@ -255,21 +258,40 @@ impl Machine {
     /// Takes the next steps that keep the log within its bound, or win back room on a full disk.
     fn reclaim(&mut self, now: Now) {
         while self.copying.is_none() {
-            // Copying what is alive in the oldest segment must win clearly more room than it takes.
-            let oldest_live_bytes = self.index.segments().next().map_or(0, |(_, live_bytes, _)| live_bytes);
-            let worthwhile = oldest_live_bytes <= self.room_left() / 2;
-            match self.index.next_reclaim(self.room.full && worthwhile) {
+            let pressure = self.pressure();
+            match self.index.next_reclaim(pressure) {
                 Reclaim::Nothing => return,
                 Reclaim::Delete { segment, keep_file } => {
                     self.pond.handle(Input::CopyBasics, now);
                     self.take_effects();
                     self.outputs.push(Output::Log(Entry::Delete { segment, keep_file }));
                 }
-                Reclaim::Copy(_) if self.room.full && !worthwhile => return,
+                Reclaim::Copy(_) if self.room.full && pressure == Pressure::None => return,
                 Reclaim::Copy(_) if now.mono < self.copy_again_at => return,
                 Reclaim::Copy(keys) => self.start_copying(&keys),
             }
         }
+    }
+
+    /// On a full disk what is alive in the oldest segment is copied if that wins clearly more room than it takes; or if
+    /// it will soon not fit any more, as long as there is something to win further on. For settlements may take more
+    /// room than they free, and what they leave behind lies at the end of the ring: it is won back only by going all
+    /// the way round.
+    fn pressure(&self) -> Pressure {
+        let oldest = self.index.segments().next().filter(|_| self.room.full);
+        let Some((_, oldest_live_bytes, _)) = oldest else { return Pressure::None };
+        let (left, segment_bytes) = (self.room_left(), self.room.segment_bytes);
+        if oldest_live_bytes <= left.min(segment_bytes) / 2 {
+            return Pressure::Oldest;
+        }
+        // Groups of copies have headers and end at whole sectors, the deletion has its records, and others write
+        // meanwhile.
+        let copies = oldest_live_bytes + oldest_live_bytes / 32 + COPIES_AROUND_BYTES + segment_bytes / 32;
+        if copies > left || left >= copies + segment_bytes / 4 {
+            return Pressure::None;
+        }
+        let unused = left.min(segment_bytes);
+        Pressure::Waste(self.index.total_bytes().saturating_sub(self.index.live_bytes() + unused))
     }
 
     fn start_copying(&mut self, keys: &[u64]) {
@@ -303,5 +325,7 @@ impl Machine {
 
 /// How long a segment is left alone in which something could not be read.
 const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
+/// What copying a segment and giving it up writes besides the copies, roughly.
+const COPIES_AROUND_BYTES: u64 = 2048;
 /// What a record without content takes in the log, roughly.
 const RECORD_BYTES: u64 = 300;

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::Duration;
 
+/// A log whose next segment has at least this number keeps a file in reserve: a small one need not take that room.
+const RESERVE_FROM: u32 = 3;
 /// How often a full disk is tried again.
 pub(crate) const FULL_RETRY: Duration = Duration::from_millis(250);
 
@@ -25,6 +27,17 @@ pub enum SegmentJob {
     Dispose(Retired),
     /// Write the index of a segment that the log has left behind.
     Seal(ToSeal),
+}
+
+/// What lies ahead of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// The segment that was asked for last, if there was room for it.
+    pub next: Option<Prepared>,
+    /// A file is kept for the segment after that.
+    pub spare: bool,
+    /// There is room for all that the log wants ahead of it.
+    pub roomy: bool,
 }
 
 /// What can be done with segments beside the log.
@@ -40,9 +53,23 @@ impl Segments {
         Self { preparer: opened.writer.preparer(), sealer: opened.sealer.clone() }
     }
 
-    /// See [`Preparer::prepare`].
-    pub fn prepare(&self, number: u32) -> Result<Prepared, PrepareError> {
-        self.preparer.prepare(number)
+    /// Makes segment `number`, and keeps a file in reserve for the one after it once the log has become as long as
+    /// that. A full disk is no error.
+    pub fn prepare(&self, number: u32) -> Result<Ahead, PrepareError> {
+        let next = match self.preparer.prepare(number) {
+            Ok(next) => Some(next),
+            Err(PrepareError::Full { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let mut roomy = next.is_some();
+        if roomy && number >= RESERVE_FROM {
+            roomy = match self.preparer.reserve() {
+                Ok(()) => true,
+                Err(PrepareError::Full { .. }) => false,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(Ahead { next, spare: self.preparer.has_spare(), roomy })
     }
 
     /// See [`Preparer::dispose`]. An error must stop the engine.
@@ -75,14 +102,15 @@ pub(crate) struct SegmentThread {
 }
 
 impl SegmentThread {
-    /// Runs until the log ends. Goes on trying while a segment cannot be made, since the disk is full or for another
-    /// reason: a creation that failed left nothing behind.
+    /// Runs until the log ends. Goes on trying while there is no room ahead of the log, or a file cannot be made for
+    /// another reason: a creation that failed left nothing behind.
     pub(crate) fn run(mut self) {
         let mut wanted = None;
-        let mut told = false;
+        let mut waits_for_room = false;
+        let mut told: Option<Option<Ahead>> = None;
         loop {
-            match self.next(wanted.is_some()) {
-                Next::Job(SegmentJob::Prepare(number)) => (wanted, told) = (Some(number), false),
+            match self.next(waits_for_room) {
+                Next::Job(SegmentJob::Prepare(number)) => (wanted, told) = (Some(number), None),
                 Next::Job(SegmentJob::Seal(what)) => {
                     self.unsealed.push_back(what);
                     continue;
@@ -94,20 +122,23 @@ impl SegmentThread {
                         return;
                     }
                 }
-                Next::Seal(what) => self.seal(what),
+                Next::Seal(what) => {
+                    self.seal(what);
+                    continue;
+                }
                 Next::TryAgain => {}
                 Next::End => return,
             }
             let Some(number) = wanted else { continue };
-            let prepared = self.segments.prepare(number);
-            if prepared.is_ok() {
-                wanted = None;
-            }
-            // Bad news is told once: the engine refuses new work until the news is good.
-            let is_news = prepared.is_ok() || !told;
-            told = true;
-            if is_news && self.log.send(ToLog::Prepared(prepared)).is_err() {
-                return;
+            let ahead = self.segments.prepare(number);
+            let state = ahead.as_ref().ok().cloned();
+            waits_for_room = !state.as_ref().is_some_and(|ahead| ahead.roomy);
+            // Only news are told: the engine refuses new work until they are good.
+            if told.as_ref() != Some(&state) {
+                told = Some(state);
+                if self.log.send(ToLog::Ahead(ahead)).is_err() {
+                    return;
+                }
             }
         }
     }

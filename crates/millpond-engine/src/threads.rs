@@ -9,10 +9,10 @@ use crate::handle::Answer;
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Entry, Log, Outside};
 use crate::machine::{Machine, Output};
-use crate::segments::{FULL_RETRY, SegmentJob};
+use crate::segments::{Ahead, FULL_RETRY, SegmentJob};
 use millpond_core::command::{Input, Leased, OpNumber, Reply, RequestId, TargetNumber};
 use millpond_core::identity::Seq;
-use millpond_journal::{PrepareError, Prepared};
+use millpond_journal::PrepareError;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// What the log thread is told.
 pub(crate) enum ToLog {
     Entries(Vec<Entry>),
-    Prepared(Result<Prepared, PrepareError>),
+    Ahead(Result<Ahead, PrepareError>),
     Stop,
 }
 
@@ -301,7 +301,7 @@ impl LogThread {
                 while let Ok(more) = self.entries.try_recv() {
                     match more {
                         ToLog::Entries(more) => entries.extend(more),
-                        ToLog::Prepared(prepared) => self.prepared(prepared),
+                        ToLog::Ahead(ahead) => self.ahead(ahead),
                         ToLog::Stop => {
                             if let Err(error) = self.write(entries) {
                                 tracing::error!(%error, "the journal failed while stopping");
@@ -312,22 +312,19 @@ impl LogThread {
                 }
                 Next::Entries(entries)
             }
-            ToLog::Prepared(prepared) => {
-                self.prepared(prepared);
+            ToLog::Ahead(ahead) => {
+                self.ahead(ahead);
                 Next::Continue
             }
             ToLog::Stop => Next::Stop,
         }
     }
 
-    fn prepared(&mut self, prepared: Result<Prepared, PrepareError>) {
-        let full = matches!(prepared, Err(PrepareError::Full { .. }));
-        if let Err(error) = &prepared
-            && !full
-        {
+    fn ahead(&mut self, ahead: Result<Ahead, PrepareError>) {
+        if let Err(error) = &ahead {
             tracing::error!(%error, "the next segment cannot be prepared");
         }
-        self.log.prepared(prepared.ok());
+        self.log.ahead(ahead.ok());
         self.log.report_idle(&mut Reporter::new(&self.inbox, &self.segments, &self.stop));
     }
 

@@ -4,7 +4,7 @@
 //! live anchor in it. Pure data: must never do I/O or know what a record means.
 
 use crate::{anchors::Anchors, format::Position};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::RangeInclusive};
 
 /// Most keys in one [`Reclaim::Copy`]: a group of this many copies delays a waiting group by few milliseconds.
 const COPY_KEYS_MAX: usize = 256;
@@ -13,6 +13,45 @@ const COPY_BYTES_MAX: u64 = 256 * 1024;
 /// Segments that the log may have beyond twice its live bytes before anything is copied, together with the file that is
 /// kept to be used again. One more is prepared ahead, which makes the promised bound of `2 × live + 4 segments` on disk.
 const SPARE_SEGMENTS: u64 = 3;
+
+/// Why room shall be won back although the bound does not ask for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pressure {
+    /// There is no reason.
+    None,
+    /// The disk is full, and copying what is alive in the oldest segment is worthwhile.
+    Oldest,
+    /// The disk is full, and the whole log holds so many bytes that nobody needs: going all the way round wins some of
+    /// them back.
+    Waste(u64),
+}
+
+/// Copying all the way round the ring for something that is too much. Records have headers and groups padding, so a
+/// round may end with no less than it began with: then there is no use in another one before there is more.
+#[derive(Clone, Debug, Default)]
+struct Round {
+    /// The newest segment when the round began.
+    end: Option<u32>,
+    /// What the last round could not better, and a little more.
+    tolerated: u64,
+}
+
+impl Round {
+    fn wants_copies(&mut self, excess: u64, bound: u64, slack: u64, ring: &RangeInclusive<u32>) -> bool {
+        if excess <= bound {
+            *self = Self::default();
+        }
+        if excess <= bound.max(self.tolerated) {
+            return false;
+        }
+        let end = *self.end.get_or_insert_with(|| *ring.end());
+        if *ring.start() > end {
+            *self = Self { end: None, tolerated: excess + slack };
+            return false;
+        }
+        true
+    }
+}
 
 /// The next step to take for the disk bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +90,8 @@ pub struct Index {
     unsealed_from: u32,
     /// Keys before this one have no anchor in the oldest segment.
     oldest_from: u64,
+    bound: Round,
+    waste: Round,
 }
 
 /// A segment that shall have an index, and the most bytes that the index may have.
@@ -85,6 +126,8 @@ impl Index {
             spare: false,
             unsealed_from: oldest,
             oldest_from: 0,
+            bound: Round::default(),
+            waste: Round::default(),
         }
     }
 
@@ -105,8 +148,8 @@ impl Index {
         }
     }
 
-    /// A file is kept to be used again.
-    pub(crate) fn has_spare(&mut self, spare: bool) {
+    /// Whether [`Preparer::has_spare`](crate::Preparer::has_spare).
+    pub fn has_spare(&mut self, spare: bool) {
         self.spare = spare;
     }
 
@@ -213,11 +256,10 @@ impl Index {
             .map(|(number, segment)| (number, segment.live_bytes, segment.bytes))
     }
 
-    /// What to do next to keep the log within `2 × live + 3 segments`, or, when it is `short_of_room`, to win back
-    /// its oldest segment whatever the ratio. One step at a time: before asking again, report the last step's
-    /// copies with [`placed`](Self::placed) (or [`forget`](Self::forget) keys that finished meanwhile), or it names
-    /// them again.
-    pub fn next_reclaim(&mut self, short_of_room: bool) -> Reclaim {
+    /// What to do next to keep the log within `2 × live + 3 segments`, or to win back its oldest segment under
+    /// `pressure`. One step at a time: before asking again, report the last step's copies with
+    /// [`placed`](Self::placed) (or [`forget`](Self::forget) keys that finished meanwhile), or it names them again.
+    pub fn next_reclaim(&mut self, pressure: Pressure) -> Reclaim {
         if self.segments.len() < 2 {
             return Reclaim::Nothing;
         }
@@ -231,11 +273,15 @@ impl Index {
             self.spare |= keep_file;
             return Reclaim::Delete { segment: self.oldest - 1, keep_file };
         }
-        if short_of_room || self.excess_bytes() > self.allowed_bytes() {
-            Reclaim::Copy(self.copy_batch())
-        } else {
-            Reclaim::Nothing
-        }
+        let newest = self.newest().unwrap_or(self.oldest);
+        let (ring, slack) = (self.oldest..=newest, u64::from(self.segment_bytes));
+        let bound = self.bound.wants_copies(self.excess_bytes(), self.allowed_bytes(), slack, &ring);
+        let copies = match pressure {
+            Pressure::None => bound,
+            Pressure::Oldest => true,
+            Pressure::Waste(bytes) => self.waste.wants_copies(bytes, slack / 2, slack / 8, &ring),
+        };
+        if copies { Reclaim::Copy(self.copy_batch()) } else { Reclaim::Nothing }
     }
 
     /// Bytes of the log, the spare file included, beyond twice its live bytes.
@@ -279,5 +325,24 @@ impl Index {
 
     fn segment_mut(&mut self, number: u32) -> &mut Segment {
         &mut self.segments[(number - self.oldest) as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Round;
+
+    #[test]
+    fn a_round_that_betters_nothing_is_not_made_again_before_there_is_more() {
+        let mut round = Round::default();
+        assert!(!round.wants_copies(100, 100, 10, &(1..=5)));
+        for oldest in 1..=5 {
+            assert!(round.wants_copies(101, 100, 10, &(oldest..=oldest + 4)), "{oldest}");
+        }
+        assert!(!round.wants_copies(101, 100, 10, &(6..=10)), "all the way round");
+        assert!(!round.wants_copies(111, 100, 10, &(6..=11)));
+        assert!(round.wants_copies(112, 100, 10, &(6..=11)));
+        assert!(!round.wants_copies(100, 100, 10, &(6..=11)));
+        assert!(round.wants_copies(101, 100, 10, &(6..=11)), "better in between: from the start");
     }
 }

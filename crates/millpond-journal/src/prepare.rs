@@ -106,6 +106,27 @@ impl Preparer {
         Ok(state.newest.clone())
     }
 
+    /// Keeps a file in reserve for the segment after the next, made of zeros if none is at hand. So whoever is told
+    /// that there is no room for it has at least a whole segment left, and may use it for what makes room.
+    pub fn reserve(&self) -> Result<(), PrepareError> {
+        let mut state = self.state();
+        if state.spare.is_some() {
+            return Ok(());
+        }
+        let number = state.newest.number;
+        let made = self.storage.create(&spare_name(number), u64::from(self.segment_bytes));
+        made.map_err(|source| {
+            if is_full(&source) { PrepareError::Full { number } } else { PrepareError::Io { number, source } }
+        })?;
+        state.spare = Some(number);
+        Ok(())
+    }
+
+    /// Whether a file is kept in reserve.
+    pub fn has_spare(&self) -> bool {
+        self.state().spare.is_some()
+    }
+
     /// A file that was a segment becomes another one. Its bytes stay as they are until they are overwritten.
     fn reuse(&self, spare: u32, number: u32) -> io::Result<Arc<dyn StorageFile>> {
         assert!(
@@ -169,6 +190,15 @@ impl fmt::Debug for Preparer {
         f.debug_struct("Preparer").field("segment_bytes", &self.segment_bytes).finish_non_exhaustive()
     }
 }
+
+/// By number: a log has one segment of each.
+impl PartialEq for Prepared {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Prepared {}
 
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -54,8 +54,10 @@ pub struct Host {
     machine: Machine,
     log: Log,
     segments: Segments,
-    /// A segment that is to be made, as soon as the disk has room.
+    /// The segment that was asked for last.
     wanted: Option<u32>,
+    /// What the log was told of it: whether it is there, whether another file is, and whether there is room for both.
+    told: Option<(u32, bool, bool, bool)>,
     /// Segments to be sealed, one with each group.
     unsealed: VecDeque<ToSeal>,
     commit_latency: Duration,
@@ -118,6 +120,7 @@ impl Host {
             log: restored.log,
             segments: restored.segments,
             wanted: None,
+            told: None,
             unsealed: VecDeque::new(),
             commit_latency,
             waiting: Vec::new(),
@@ -218,7 +221,7 @@ impl Host {
 
     /// Gives the log what waits, if it is free.
     fn write(&mut self, at: Mono) -> Result<(), HostError> {
-        if self.waiting.is_empty() || !self.written.is_empty() {
+        if !self.written.is_empty() {
             return Ok(());
         }
         let mut around = Around {
@@ -228,18 +231,21 @@ impl Host {
             unsealed: &mut self.unsealed,
             disposed: Ok(()),
         };
-        self.log.write(std::mem::take(&mut self.waiting), &mut around)?;
+        if !self.waiting.is_empty() {
+            self.log.write(std::mem::take(&mut self.waiting), &mut around)?;
+        }
         if let Some(number) = *around.wanted {
-            // A full disk is tried again with the next group.
-            self.log.prepared(match self.segments.prepare(number) {
-                Ok(prepared) => {
-                    *around.wanted = None;
-                    Some(prepared)
-                }
-                Err(PrepareError::Full { .. }) => None,
-                Err(error) => return Err(HostError::Prepare(error)),
-            });
-            self.log.report_idle(&mut around);
+            // A full disk is tried again whenever something happens.
+            let ahead = self.segments.prepare(number).map_err(HostError::Prepare)?;
+            let news = (number, ahead.next.is_some(), ahead.spare, ahead.roomy);
+            if self.told != Some(news) {
+                self.told = Some(news);
+                self.log.ahead(Some(ahead));
+                self.log.report_idle(&mut around);
+            }
+        }
+        if around.commits.is_empty() {
+            return Ok(());
         }
         // What nobody waits for becomes durable when the log is idle.
         if !self.log.is_settled() && around.commits.iter().all(|commit| commit.durable.is_none()) {

@@ -196,10 +196,13 @@ async fn a_panic_of_the_log_thread_is_told_and_leaves_nobody_waiting() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_whose_last_group_finds_no_room_stops_without_it() {
     let storage = Faulty::default();
-    storage.disk.set_capacity(Some(3 * u64::from(SEGMENT_BYTES)));
     let (engine, handle) = open(&storage);
-    while within_deadline(enqueue(&handle, 2000)).await.is_ok() {}
-    let leased = lease(&handle, 3).await;
+    for _ in 0..8 {
+        enqueue(&handle, 10).await.unwrap();
+    }
+    let leased = lease(&handle, 8).await;
+    // The log will learn of it too late: only when it is in the last segment that there is.
+    storage.disk.set_capacity(Some(1));
     let results: Vec<_> =
         leased.into_iter().map(|receipt| complete(receipt, Some(content(25_000)))).collect();
     let settler = handle.clone();

@@ -2,7 +2,7 @@
 //! holds whatever is superseded.
 
 use crate::support::{Driver, SEGMENT_BYTES, body, check_index, has_kind, recover, segment_files};
-use millpond_journal::{Reclaim, simulated::SimulatedDisk};
+use millpond_journal::{Pressure, Reclaim, simulated::SimulatedDisk};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -125,11 +125,11 @@ fn a_copy_that_was_not_made_is_asked_for_again() {
         driver.commit(true).unwrap();
         driver.index.forget(key);
     }
-    let first = driver.index.next_reclaim(false);
+    let first = driver.index.next_reclaim(Pressure::None);
     assert_eq!(first, Reclaim::Copy(vec![1]));
-    assert_eq!(driver.index.next_reclaim(false), first);
+    assert_eq!(driver.index.next_reclaim(Pressure::None), first);
     driver.index.forget(1);
-    assert_eq!(driver.index.next_reclaim(false), Reclaim::Delete { segment: 1, keep_file: false });
+    assert_eq!(driver.index.next_reclaim(Pressure::None), Reclaim::Delete { segment: 1, keep_file: false });
     assert_eq!(driver.index.oldest_segment(), 2);
 }
 
@@ -147,7 +147,7 @@ fn a_key_anchored_twice_in_a_segment_is_copied_once() {
         driver.commit(true).unwrap();
         driver.index.forget(key);
     }
-    assert_eq!(driver.index.next_reclaim(false), Reclaim::Copy(vec![1, 2]));
+    assert_eq!(driver.index.next_reclaim(Pressure::None), Reclaim::Copy(vec![1, 2]));
 }
 
 #[test]

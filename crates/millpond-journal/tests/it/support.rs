@@ -2,8 +2,8 @@
 //! Must never look at the journal's bytes: it judges by records alone.
 
 use millpond_journal::{
-    Files, Index, OpenError, Opened, Options, Place, Position, Reclaim, RecoveryReport, Replayed, SealError,
-    Sealer, Storage, Writer, open, simulated::SimulatedDisk,
+    Files, Index, OpenError, Opened, Options, Place, Position, Pressure, Reclaim, RecoveryReport, Replayed,
+    SealError, Sealer, Storage, Writer, open, simulated::SimulatedDisk,
 };
 use std::{collections::BTreeMap, ops::ControlFlow, sync::Arc};
 
@@ -249,7 +249,7 @@ impl Driver {
 
     /// Takes one step of reclaiming; returns whether there was one.
     pub(crate) fn reclaim(&mut self) -> Result<bool, Stopped> {
-        match self.index.next_reclaim(false) {
+        match self.index.next_reclaim(Pressure::None) {
             Reclaim::Nothing => return Ok(false),
             Reclaim::Copy(keys) => {
                 for key in keys {

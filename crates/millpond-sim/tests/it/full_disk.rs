@@ -24,7 +24,11 @@ fn open(disk: &SimulatedDisk, at: Mono) -> Session {
 }
 
 fn enqueue(session: &mut Session) -> Result<Seq, EnqueueError> {
-    let body = Bytes::from(vec![7; 2000]);
+    enqueue_bytes(session, 2000)
+}
+
+fn enqueue_bytes(session: &mut Session, bytes: usize) -> Result<Seq, EnqueueError> {
+    let body = Bytes::from(vec![7; bytes]);
     let content = Content { content_type: "x".to_owned(), headers: Vec::new(), body };
     let message = NewMessage { content: Arc::new(content), ..NewMessage::default() };
     let reply = session.ask(Command::Enqueue { queue: queue(), messages: vec![message] }).unwrap();
@@ -37,9 +41,13 @@ fn complete(session: &mut Session, receipt: Receipt) {
 }
 
 fn fill(session: &mut Session) -> Vec<Seq> {
+    fill_with(session, 2000)
+}
+
+fn fill_with(session: &mut Session, bytes: usize) -> Vec<Seq> {
     let mut accepted = Vec::new();
     loop {
-        match enqueue(session) {
+        match enqueue_bytes(session, bytes) {
             Ok(seq) => accepted.push(seq),
             Err(error) => {
                 assert_eq!(error, EnqueueError::StorageFull);
@@ -53,10 +61,10 @@ fn fill(session: &mut Session) -> Vec<Seq> {
 #[test]
 fn a_full_disk_refuses_new_work_while_settlements_reads_and_restart_go_on_and_room_brings_work_back() {
     let disk = SimulatedDisk::new();
-    disk.set_capacity(Some(4 * u64::from(SEGMENT_BYTES)));
+    disk.set_capacity(Some(5 * u64::from(SEGMENT_BYTES)));
     let mut session = open(&disk, Mono(0));
     let accepted = fill(&mut session);
-    assert!(accepted.len() > 40, "{} messages in four segments", accepted.len());
+    assert!(accepted.len() > 40, "{} messages in five segments", accepted.len());
 
     let leased = session.lease(3).unwrap();
     assert_eq!(leased.len(), 3, "hand-outs go on");
@@ -84,4 +92,73 @@ fn a_full_disk_refuses_new_work_while_settlements_reads_and_restart_go_on_and_ro
     }
     let again = fill(&mut session);
     assert!(again.len() > 25, "{} messages fit after the work was done", again.len());
+}
+
+#[test]
+fn settlements_go_on_when_each_takes_more_room_than_its_message() {
+    for segments in 5..9 {
+        let disk = SimulatedDisk::new();
+        disk.set_capacity(Some(segments * u64::from(SEGMENT_BYTES)));
+        let mut session = open(&disk, Mono(0));
+        let accepted = fill_with(&mut session, 10);
+        // One by one, each with a group of its own.
+        for settled in 0..accepted.len() {
+            let mut leased = session.lease(1).unwrap();
+            if leased.is_empty() {
+                // While room is being won back, nothing is handed out.
+                session.pass(Duration::from_millis(100)).unwrap();
+                leased = session.lease(1).unwrap();
+            }
+            assert_eq!(leased.len(), 1, "{settled} of {} in {segments} segments", accepted.len());
+            complete(&mut session, leased[0].receipt);
+        }
+        session.pass(Duration::from_secs(10)).unwrap();
+        assert!(fill_with(&mut session, 10).len() > accepted.len() / 2, "{segments} segments");
+    }
+}
+
+#[test]
+fn on_a_full_disk_a_result_is_dropped_and_the_outcome_kept() {
+    let disk = SimulatedDisk::new();
+    disk.set_capacity(Some(5 * u64::from(SEGMENT_BYTES)));
+    let mut session = open(&disk, Mono(0));
+    let result = || {
+        let content =
+            Content { content_type: "x".to_owned(), headers: Vec::new(), body: vec![1; 9000].into() };
+        SettleOutcome::Complete { result: Some(Arc::new(content)) }
+    };
+    let seq = enqueue(&mut session).unwrap();
+    let leased = session.lease(1).unwrap();
+    assert!(session.settle(leased[0].receipt, result()).unwrap());
+    assert_eq!(session.host.machine().locate(seq).read().unwrap().body.len(), 9000, "there is room");
+    let accepted = fill(&mut session);
+    for seq in &accepted[..3] {
+        let leased = session.lease(1).unwrap();
+        assert!(session.settle(leased[0].receipt, result()).unwrap());
+        let Reply::Status(Ok(status)) = session.ask(Command::Status { seq: *seq, wait: None }).unwrap()
+        else {
+            panic!("{seq:?} was acknowledged")
+        };
+        assert_eq!((status.message.phase, status.message.result), (Phase::Succeeded, None));
+    }
+}
+
+#[test]
+fn after_a_restart_it_is_known_whether_there_is_room_before_new_work_is_taken() {
+    for full in [false, true] {
+        let disk = SimulatedDisk::new();
+        let mut session = open(&disk, Mono(0));
+        // More than half of the segment is used, and the next one was not made before the end.
+        for _ in 0..20 {
+            enqueue(&mut session).unwrap();
+        }
+        disk.take("00000002.log");
+        let disk = disk.crash_with(|_| true);
+        disk.set_capacity(full.then_some(2 * u64::from(SEGMENT_BYTES)));
+        let mut session = open(&disk, session.at);
+        let answer = enqueue(&mut session);
+        assert_eq!(answer.err(), full.then_some(EnqueueError::StorageFull));
+        let leased = session.lease(2).unwrap();
+        complete(&mut session, leased[0].receipt);
+    }
 }
