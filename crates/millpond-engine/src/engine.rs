@@ -152,13 +152,18 @@ pub fn restore(
     index.retain(|key| pond.needs(Seq(key)));
     let mut machine = Machine::new(pond, index, opened.files, u64::from(segment_bytes));
     let mut log = Log::new(opened.writer);
-    let segment_jobs = write_boot(&mut machine, &mut log, now)?;
+    let segment_jobs = write_boot(&mut machine, &mut log, &segments, now)?;
     Ok(Restored { machine, log, keys, report: opened.report, segments, segment_jobs })
 }
 
 /// Makes the boot durable before anyone is served: two boots of one number could hand out one receipt twice. Returns
 /// what the log wants done with segments.
-fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<Vec<SegmentJob>, OpenError> {
+fn write_boot(
+    machine: &mut Machine,
+    log: &mut Log,
+    segments: &Segments,
+    now: Now,
+) -> Result<Vec<SegmentJob>, OpenError> {
     machine.opened();
     let outputs: Vec<Output> = machine.outputs().collect();
     let (entries, later): (Vec<Output>, Vec<Output>) =
@@ -173,6 +178,13 @@ fn write_boot(machine: &mut Machine, log: &mut Log, now: Now) -> Result<Vec<Segm
     let mut commits = Commits::default();
     log.write(entries, &mut commits).map_err(OpenError::Boot)?;
     log.look_ahead(&mut commits);
+    for job in &commits.jobs {
+        // Whether there is room ahead must be known before new work is taken, unless enough is left anyway.
+        if let (SegmentJob::Prepare(number), true) = (job, log.is_full()) {
+            log.ahead(segments.prepare(*number).ok());
+        }
+    }
+    log.report_idle(&mut commits);
     for commit in commits.commits {
         machine.committed(commit, now);
     }

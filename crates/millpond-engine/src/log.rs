@@ -99,6 +99,11 @@ impl Log {
         }
     }
 
+    /// Whether there is no room for what shall lie ahead of the log, or that is not known and could matter soon.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// The largest content that surely fits into a group, its message's record included.
     pub fn content_bytes_max(&self) -> u64 {
         self.writer.group_bytes_max() / 2
