@@ -2,10 +2,13 @@
 //!
 //! Owns the tests of how that is told. Must never depend on how fast the machine is.
 
-use crate::harness::{Server, configuration, name};
+use crate::harness::{Server, configuration, eventually, name, read_answer};
 use millpond_core::settings::{Overflow, QueueSettings};
 use serde_json::json;
 use std::path::Path;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 const MESSAGES: &str = "/v1/queues/q/messages";
 
@@ -93,5 +96,86 @@ async fn nothing_gives_way_to_less_critical_work_nor_does_what_somebody_has() {
         (&stats["leased"], &stats["ready"], &stats["dropped_total"]),
         (&json!(1), &json!(1), &json!(1))
     );
+    server.stop().await;
+}
+
+/// A queue with room for one, whose callers wait for long.
+async fn blocking(directory: &Path) -> Server {
+    server_with(directory, |queue| {
+        queue.max_messages = Some(1);
+        queue.overflow = Overflow::Block;
+        queue.block_for = Duration::from_mins(1);
+    })
+    .await
+}
+
+/// A caller that waits at the door, as the `number`th.
+async fn caller(server: &Server, body: &str, number: u64) -> TcpStream {
+    let mut stream = server.connect().await;
+    let length = body.len();
+    let request =
+        format!("POST {MESSAGES} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    eventually("the caller waits", async || server.stats("q").await["blocked"] == number).await;
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_at_the_door_are_let_in_in_the_order_of_their_coming_and_never_before_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = blocking(directory.path()).await;
+    server.enqueue("q", "0").await;
+    let mut callers = Vec::new();
+    for number in 1..=3 {
+        callers.push(caller(&server, &number.to_string(), number).await);
+    }
+    for (number, mut waiting) in callers.into_iter().enumerate() {
+        let held = server.lease("q", &json!({"wait_seconds": 20})).await[0].clone();
+        assert_eq!(held["body"], number.to_string());
+        server.settle(json!({"outcome": "complete"}), &held["receipt"]).await;
+        let answer = read_answer(&mut waiting).await;
+        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    }
+    assert_eq!(server.lease("q", &json!({"wait_seconds": 20})).await[0]["body"], "3");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_at_the_door_are_told_to_come_back_when_the_server_is_about_to_stop() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = blocking(directory.path()).await;
+    server.enqueue("q", "stored").await;
+    let mut waiting = caller(&server, "waits", 1).await;
+    server.begin_to_stop();
+    let answer = read_answer(&mut waiting).await;
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("draining"), "{answer}");
+    server.ended().await.unwrap();
+    let server = blocking(directory.path()).await;
+    assert_eq!(server.stats("q").await["ready"], 1, "what was refused was not stored");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_have_a_bound_that_forgets_finished_work_first_and_refuses_when_there_is_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server_with(directory.path(), |queue| queue.max_keys = 2).await;
+    let send = async |key: &str| server.send("POST", MESSAGES, &[("idempotency-key", key)], "x").await;
+    let first = send("a").await.json();
+    send("b").await;
+    let refused = send("c").await;
+    assert_eq!((refused.status, refused.slug().as_str()), (503, "queue-full"));
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("idempotency keys"), "{detail}");
+    assert_eq!(server.send("POST", MESSAGES, &[], "x").await.status, 202, "without a key there is room");
+    assert_eq!(send("a").await.json()["duplicate"], true, "known ones are answered");
+    let held = server.lease("q", &json!({})).await[0].clone();
+    assert_eq!(held["id"], first["id"]);
+    server.settle(json!({"outcome": "complete"}), &held["receipt"]).await;
+    assert_eq!(send("c").await.status, 202, "the key of the finished one gives way");
+    assert_eq!(send("b").await.json()["duplicate"], true, "those of unfinished ones never do");
+    let again = send("b2").await;
+    assert_eq!(again.status, 503, "all that are left belong to unfinished work");
+    let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    assert!(metrics.contains("millpond_keys_forgotten_total{queue=\"q\"} 1\n"), "{metrics}");
     server.stop().await;
 }
