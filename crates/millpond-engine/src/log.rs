@@ -44,6 +44,8 @@ pub struct Commit {
     pub end_segment: u32,
     /// The segment in which what is durable ends.
     pub synced_segment: u32,
+    /// Everything is durable, and nothing has been written for a while.
+    pub settled: bool,
     /// Bytes that can be written without another segment.
     pub remaining_bytes: u64,
     /// The disk has no room for what shall lie ahead of the log: the next segment and one in reserve.
@@ -222,6 +224,7 @@ impl Log {
             durable,
             end_segment: self.writer.end().segment,
             synced_segment: self.writer.synced().segment,
+            settled: self.is_settled(),
             remaining_bytes: self.writer.remaining_bytes(),
             full: self.full,
             spare: self.spare,

@@ -197,6 +197,7 @@ impl Machine {
     /// # Panics
     /// If commits are not reported in the order of the log.
     pub fn committed(&mut self, commit: Commit, now: Now) {
+        let sealable_before = sealable_before(&commit);
         for (seq, position) in commit.placed {
             self.recent.committed(seq);
             // What was forgotten in the meantime needs no place.
@@ -206,9 +207,7 @@ impl Machine {
         }
         self.index.wrote(commit.end_segment);
         self.index.has_spare(commit.spare);
-        // On a full disk there is better use for what room is left.
-        let sealable = if commit.full { 0 } else { commit.synced_segment };
-        while let Some(what) = self.index.next_to_seal(sealable) {
+        while let Some(what) = self.index.next_to_seal(sealable_before) {
             self.outputs.push(Output::Seal(what));
         }
         while self.underway.front().is_some_and(|(op, _)| *op <= commit.written) {
@@ -320,6 +319,19 @@ impl Machine {
         self.handle(Input::Copy(current), now);
         let last = self.underway.back().map(|&(op, _)| op);
         self.copying = last.map(Copying::Writing);
+    }
+}
+
+/// Segments before this one may get their indexes.
+fn sealable_before(commit: &Commit) -> u32 {
+    if commit.full {
+        // There is better use for what room is left.
+        0
+    } else if commit.settled {
+        commit.synced_segment
+    } else {
+        // What goes straight through is gone when another segment is full: an index would have been made for nothing.
+        commit.synced_segment.saturating_sub(1)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod crash;
 mod full_disk;
+mod indexes;
 mod promises;
 mod replay;
 mod session;
