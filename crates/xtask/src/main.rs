@@ -4,15 +4,18 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool for developers")]
 
 mod deps;
+mod mutants;
 mod tidy;
 
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask <deps|tidy>
-  deps   the crates depend on each other only in the directions of the design
-  tidy   sizes of files and functions, file headers, markers and machine paths";
+const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants>
+  deps             the crates depend on each other only in the directions of the design
+  tidy             sizes of files and functions, file headers, markers and machine paths
+  mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
+  mutants --all    the same for the whole core: hours";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +42,9 @@ fn run(arguments: &[String]) -> Result<Vec<String>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["deps"] => deps::check(&repository()?),
         ["tidy"] => tidy::check(&repository()?),
+        ["mutants"] => mutants::check(&repository()?, Some("origin/main")),
+        ["mutants", "--all"] => mutants::check(&repository()?, None),
+        ["mutants", base] => mutants::check(&repository()?, Some(base)),
         _ => bail!(USAGE),
     }
 }
