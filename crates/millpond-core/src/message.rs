@@ -295,7 +295,7 @@ pub struct HandOut {
     pub epoch: u32,
     /// When it began.
     pub started: Wall,
-    /// When its lease ends.
+    /// When its lease ends, or when the hand-out ended.
     pub until: Wall,
     /// Who got it.
     pub holder: Holder,
@@ -344,6 +344,8 @@ pub struct Message {
     pub first_started: Option<Wall>,
     /// When its life ended.
     pub finished: Option<Wall>,
+    /// Until when its status is kept, once its life has ended: by the retention that was in force then.
+    pub kept_until: Option<Wall>,
     /// Why it is dead.
     pub dead_reason: Option<DeadReason>,
     /// Its idempotency key.

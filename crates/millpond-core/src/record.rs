@@ -56,6 +56,8 @@ pub enum Record {
         attempt: Option<Attempt>,
         /// When it is due again; `None`: now.
         due: Option<Wall>,
+        /// When it came back.
+        at: Wall,
     },
     /// A message became a dead letter. Its bytes stay where they are.
     Died {
@@ -67,6 +69,8 @@ pub enum Record {
         reason: DeadReason,
         /// When.
         at: Wall,
+        /// Until when it is kept.
+        kept_until: Wall,
     },
     /// A dead letter went back to its queue.
     Replayed {

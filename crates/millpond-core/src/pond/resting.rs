@@ -38,6 +38,8 @@ struct Completion {
     pushed: bool,
     consumer: Option<Label>,
     result_type: Option<String>,
+    /// From its end until its status is forgotten, by wall time.
+    retention_micros: i64,
     /// Monotonic end of its retention, less the wall time of its end.
     kept_micros: i64,
 }
@@ -116,7 +118,8 @@ impl Resting {
         let (Some(hand_out), [attempt]) = (message.hand_out, &message.history[..]) else {
             unreachable!("a plainly completed message was handed out once")
         };
-        let took = message.finished.unwrap_or_default().0.wrapping_sub(hand_out.started.0);
+        let finished = message.finished.unwrap_or_default();
+        let took = finished.0.wrapping_sub(hand_out.started.0);
         let [accepted, delay, size] = accepted_as(message);
         let values = [
             accepted,
@@ -134,6 +137,7 @@ impl Resting {
             pushed: hand_out.holder == Holder::Push,
             consumer: message.consumer.clone(),
             result_type: message.result.as_ref().map(|(content_type, _)| content_type.clone()),
+            retention_micros: message.kept_until.unwrap_or(finished).0.wrapping_sub(finished.0),
             kept_micros,
         };
         self.completed.add(message.seq, &completion, values);
@@ -189,6 +193,7 @@ impl Resting {
         message.consumer.clone_from(&completion.consumer);
         message.first_started = Some(started);
         message.finished = Some(finished);
+        message.kept_until = Some(Wall(finished.0.wrapping_add(completion.retention_micros)));
         message.result = completion.result_type.clone().map(|kind| (kind, result_bytes.cast_unsigned()));
         message.hand_out = Some(HandOut {
             epoch: completion.epoch,
@@ -234,10 +239,10 @@ impl Resting {
         self.waiting.kinds().map(|common| common.queue).chain(completed)
     }
 
-    /// Ties restored messages to the clock, and completed ones to how long their queue keeps them. Those that a clock
+    /// Ties restored messages to the clock. Those that a clock
     /// set back has moved into the future are taken out and returned: what they wait for cannot be told from their
     /// times alone.
-    pub(super) fn start_clock(&mut self, now: Now, kept_micros: impl Fn(QueueNumber) -> i64) -> Vec<Slot> {
+    pub(super) fn start_clock(&mut self, now: Now) -> Vec<Slot> {
         let waiting = self.waiting.iter().filter(|(_, common, [accepted, delay, _])| {
             let due = accepted.wrapping_add(*delay);
             *accepted > now.wall.0 || (common.phase == Phase::Ready && due > now.wall.0)
@@ -253,7 +258,7 @@ impl Resting {
         self.waiting.change_kinds(|common| common.clock_micros = clock_micros);
         self.completed.change_kinds(|completion| {
             completion.common.clock_micros = clock_micros;
-            completion.kept_micros = kept_micros(completion.common.queue).wrapping_sub(clock_micros);
+            completion.kept_micros = completion.retention_micros.wrapping_sub(clock_micros);
         });
         taken
     }
@@ -299,6 +304,7 @@ fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempoten
         hand_out: None,
         first_started: None,
         finished: None,
+        kept_until: None,
         dead_reason: None,
         key,
         result: None,
@@ -327,6 +333,7 @@ fn is_plainly_completed(message: &Message) -> bool {
         && message.deliveries == 1
         && message.first_started == Some(hand_out.started)
         && message.finished.is_some()
+        && message.kept_until.is_some()
         && hand_out.settled == Some(AttemptOutcome::Succeeded)
         && attempt.outcome == AttemptOutcome::Succeeded
         && attempt.delivery == 1
@@ -391,6 +398,7 @@ mod tests {
             hand_out: None,
             first_started: None,
             finished: None,
+            kept_until: None,
             dead_reason: None,
             key: kind.is_multiple_of(4).then_some(IdempotencyKey { key: seq.into(), payload: 3 }),
             result: None,
@@ -414,6 +422,7 @@ mod tests {
         message.consumer = (kind % 2 == 1).then(|| Label::new("worker").unwrap());
         message.first_started = Some(started);
         message.finished = Some(finished);
+        message.kept_until = Some(Wall(finished.0 + 60_000_000));
         message.result = (!kind.is_multiple_of(3)).then(|| (format!("text/{}", kind % 3), 17));
         message.hand_out = Some(HandOut {
             epoch: kind,
@@ -505,7 +514,7 @@ mod tests {
             assert!(resting.restore(&slot(seq, i64::try_from(seq).unwrap() * 1000, 0, 9, 1).message));
         }
         let now = Now { wall: Wall(1_000_002_500), mono: Mono(500) };
-        let future = resting.start_clock(now, |_| 0);
+        let future = resting.start_clock(now);
         assert_eq!(future.iter().map(|slot| slot.message.seq).collect::<Vec<_>>(), [Seq(3)]);
         assert_eq!(resting.get(Seq(1)).unwrap().due_since, Mono(-1000));
         assert_eq!(resting.get(Seq(2)).unwrap().due_since, Mono(0));

@@ -42,10 +42,11 @@ impl Pond {
                     hand_out.until = until;
                 }
             }),
-            Record::Returned { seq, attempt, due } => self.amend(seq, |message| {
-                restore_return(message, attempt.as_ref(), due);
+            Record::Returned { seq, attempt, due, at } => self.amend(seq, |message| {
+                restore_return(message, attempt.as_ref(), due, at);
             }),
-            Record::Died { seq, attempt, reason, at } => self.amend(seq, |message| {
+            Record::Died { seq, attempt, reason, at, kept_until } => self.amend(seq, |message| {
+                message.kept_until = Some(kept_until);
                 restore_death(message, attempt.as_ref(), reason, at);
             }),
             Record::Replayed { seq, place, at, expires } => {
@@ -166,12 +167,7 @@ impl Pond {
 
     /// Sets every restored message where it stands.
     fn place_all(&mut self, now: Now) {
-        let queues = &self.queues;
-        let kept_micros = |number: QueueNumber| {
-            let retention = queues[number.0 as usize].settings.result_retention;
-            i64::try_from(retention.as_micros()).expect("retentions are bounded")
-        };
-        let awake = self.slots.start_clock(now, kept_micros);
+        let awake = self.slots.start_clock(now);
         let mut from = Bound::Unbounded;
         loop {
             let batch: Vec<Seq> = self.slots.resting_from(from).take(RESTING_BATCH).collect();
@@ -239,12 +235,11 @@ impl Pond {
         if message.phase != Phase::Delayed {
             slot.due_since = slot.due_since.min(now.mono);
         }
-        let settings = &self.queues[message.queue.0 as usize].settings;
         let phase_ends = match message.phase {
             Phase::Ready => None,
             Phase::Delayed => Some(resume(now, message.accepted, message.due)),
             Phase::Backoff => {
-                let returned = message.history.last().map_or(message.accepted, Attempt::ended);
+                let returned = message.hand_out.map_or(message.accepted, |hand_out| hand_out.until);
                 Some(resume(now, returned, message.due))
             }
             Phase::Leased => {
@@ -254,13 +249,10 @@ impl Pond {
                 Some(resume(now, hand_out.started, hand_out.until))
             }
             Phase::Dead | Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {
-                let kept = if message.phase == Phase::Dead {
-                    settings.dead_letter.retention
-                } else {
-                    settings.result_retention
-                };
+                // By the retention that was in force at its end: what was forgotten since must not come back because
+                // the retention was raised.
                 let finished = message.finished.unwrap_or(message.accepted);
-                Some(resume(now, finished, finished.plus(kept)))
+                Some(resume(now, finished, message.kept_until.unwrap_or(finished)))
             }
         };
         if let Some(at) = phase_ends {
@@ -341,13 +333,13 @@ fn resume(now: Now, begun: Wall, ends: Wall) -> Mono {
     if ends < begun { at } else { at.min(now.mono.plus(ends.since(begun))) }
 }
 
-fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<Wall>) {
+fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<Wall>, at: Wall) {
     message.phase = if due.is_some() { Phase::Backoff } else { Phase::Ready };
     if let Some(due) = due {
         message.due = due;
     }
     if let Some(attempt) = attempt {
-        Pond::note_attempt(message, attempt, was_settled(attempt));
+        Pond::note_attempt(message, attempt, was_settled(attempt), at);
     } else {
         take_back(message);
     }
@@ -373,7 +365,7 @@ fn restore_death(message: &mut Message, attempt: Option<&Attempt>, reason: DeadR
     message.finished = Some(at);
     message.dead_reason = Some(reason);
     if let Some(attempt) = attempt {
-        Pond::note_attempt(message, attempt, was_settled(attempt));
+        Pond::note_attempt(message, attempt, was_settled(attempt), at);
     }
 }
 
@@ -389,5 +381,6 @@ pub(super) fn restore_replay(message: &mut Message, place: u64, at: Wall, expire
     message.deliveries = 0;
     message.first_started = None;
     message.finished = None;
+    message.kept_until = None;
     message.dead_reason = None;
 }

@@ -220,7 +220,7 @@ impl Pond {
     }
 
     fn return_untouched(&mut self, seq: Seq, now: Now) {
-        let op = self.emit_about(seq, Record::Returned { seq, attempt: None, due: None });
+        let op = self.emit_about(seq, Record::Returned { seq, attempt: None, due: None, at: now.wall });
         let number = self.slot(seq).message.queue;
         self.shift(seq, Phase::Ready, None, |slot| {
             slot.visible = false;

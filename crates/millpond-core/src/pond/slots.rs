@@ -162,13 +162,9 @@ impl Slots {
 
     /// Ends the restoration: ties what rests to the clock, and hands over what is awake, which still has to be
     /// placed by its times.
-    pub(super) fn start_clock(
-        &mut self,
-        now: Now,
-        kept_micros: impl Fn(QueueNumber) -> i64,
-    ) -> BTreeMap<Seq, Box<Slot>> {
+    pub(super) fn start_clock(&mut self, now: Now) -> BTreeMap<Seq, Box<Slot>> {
         let mut awake = std::mem::take(&mut self.awake);
-        for slot in self.resting.start_clock(now, kept_micros) {
+        for slot in self.resting.start_clock(now) {
             awake.insert(slot.message.seq, Box::new(slot));
         }
         for slot in awake.values_mut() {

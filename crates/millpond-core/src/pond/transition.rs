@@ -132,11 +132,12 @@ impl Pond {
     }
 
     /// Notes an ended hand-out in the message. `by_holder`: its holder settled it, so its receipt is spent.
-    pub(super) fn note_attempt(message: &mut Message, attempt: &Attempt, by_holder: bool) {
+    pub(super) fn note_attempt(message: &mut Message, attempt: &Attempt, by_holder: bool, at: Wall) {
         if attempt.outcome.is_attempt() && attempt.outcome != AttemptOutcome::Succeeded {
             message.attempts += 1;
         }
         if let Some(hand_out) = &mut message.hand_out {
+            hand_out.until = at;
             hand_out.settled = by_holder.then_some(attempt.outcome);
         }
         if message.history.len() == Message::HISTORY_MAX {
@@ -177,7 +178,8 @@ impl Pond {
             (None, _) => Duration::ZERO,
         };
         let due = (!delay.is_zero()).then(|| now.wall.plus(delay));
-        let op = self.emit_about(seq, Record::Returned { seq, attempt: Some(attempt.clone()), due });
+        let op =
+            self.emit_about(seq, Record::Returned { seq, attempt: Some(attempt.clone()), due, at: now.wall });
         self.apply_return(seq, attempt, by_holder, delay, op, now);
         op
     }
@@ -198,7 +200,7 @@ impl Pond {
             slot.visible = false;
             slot.restored_lease = false;
             slot.message.due = now.wall.plus(delay);
-            Self::note_attempt(&mut slot.message, attempt, by_holder);
+            Self::note_attempt(&mut slot.message, attempt, by_holder, now.wall);
         });
         self.when_durable(op, Gated::Show(seq), now);
         // The place in the queue's cap is free.
@@ -214,19 +216,22 @@ impl Pond {
         by_holder: bool,
         now: Now,
     ) -> OpNumber {
-        let record = Record::Died { seq, attempt: attempt.cloned(), reason, at: now.wall };
-        let op = self.emit_about(seq, record);
         let number = self.slot(seq).message.queue;
+        let retention = self.queue_ref(number).settings.dead_letter.retention;
+        let kept_until = now.wall.plus(retention);
+        let record = Record::Died { seq, attempt: attempt.cloned(), reason, at: now.wall, kept_until };
+        let op = self.emit_about(seq, record);
         let queue = self.queue_mut(number);
         queue.totals.dead += 1;
-        let forget_at = now.mono.plus(queue.settings.dead_letter.retention);
+        let forget_at = now.mono.plus(retention);
         self.shift(seq, Phase::Dead, Some(forget_at), |slot| {
             slot.visible = true;
             slot.restored_lease = false;
             slot.message.finished = Some(now.wall);
+            slot.message.kept_until = Some(kept_until);
             slot.message.dead_reason = Some(reason);
             if let Some(attempt) = attempt {
-                Self::note_attempt(&mut slot.message, attempt, by_holder);
+                Self::note_attempt(&mut slot.message, attempt, by_holder, now.wall);
             }
         });
         self.note_death(number, reason, now);
@@ -246,15 +251,17 @@ impl Pond {
         now: Now,
     ) -> OpNumber {
         let number = self.slot(seq).message.queue;
-        let forget_at = now.mono.plus(self.queue_ref(number).settings.result_retention);
+        let retention = self.queue_ref(number).settings.result_retention;
+        let forget_at = now.mono.plus(retention);
         self.shift(seq, phase, Some(forget_at), |slot| {
             slot.visible = true;
             slot.restored_lease = false;
             slot.message.finished = Some(now.wall);
+            slot.message.kept_until = Some(now.wall.plus(retention));
             slot.message.result =
                 content.as_ref().map(|content| (content.content_type.clone(), content.body.len() as u64));
             if let Some(attempt) = attempt {
-                Self::note_attempt(&mut slot.message, attempt, true);
+                Self::note_attempt(&mut slot.message, attempt, true, now.wall);
             }
         });
         let message = Box::new(self.slot(seq).message.clone());

@@ -4,7 +4,7 @@ use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, 
 use millpond_core::command::{Command, Input, NewMessage, Reply, SettleError, Settlement};
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
 use millpond_core::replay::ReplayWhich;
-use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings};
+use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings};
 use std::time::Duration;
 
 const HOUR: i64 = 3600;
@@ -370,4 +370,76 @@ fn an_extension_after_the_clock_was_set_keeps_receipt_holder_and_first_start() {
     rig.settle(receipt, complete()).unwrap();
     let attempt = rig.status(seq).unwrap().message.history.pop().unwrap();
     assert_eq!(Duration::from_micros(attempt.micros), s(34));
+}
+
+#[test]
+fn raising_a_retention_brings_back_nothing_that_was_forgotten_before() {
+    let settings = || QueueSettings {
+        result_retention: s(60),
+        retention: s(1000),
+        dead_letter: DeadLetterSettings { retention: s(2000), ..DeadLetterSettings::default() },
+        ..QueueSettings::default()
+    };
+    let mut rig = Rig::new(settings());
+    rig.pond.keep_in_full(1);
+    let seqs = rig.fill(4);
+    for _ in 0..2 {
+        let receipt = rig.lease_one();
+        rig.settle(receipt, complete()).unwrap();
+    }
+    let receipt = rig.lease_one();
+    rig.settle(receipt, dead()).unwrap();
+    rig.cancel(seqs[3]).unwrap();
+    rig.pass(s(60));
+    let known = |rig: &mut Rig| seqs.iter().map(|&seq| rig.status(seq).is_ok()).collect::<Vec<_>>();
+    assert_eq!(known(&mut rig), [false, false, true, false]);
+    rig.declared.queues[0].1.result_retention = s(100_000);
+    rig.restart();
+    rig.pass(Duration::ZERO);
+    assert_eq!(known(&mut rig), [false, false, true, false]);
+    rig.pass(s(2000));
+    assert_eq!(known(&mut rig), [false; 4]);
+    rig.declared.queues[0].1.dead_letter.retention = s(200_000);
+    rig.restart();
+    rig.pass(Duration::ZERO);
+    assert_eq!(known(&mut rig), [false; 4]);
+    // What ends from now on is kept as long as is said now.
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.settle(receipt, complete()).unwrap();
+    rig.restart();
+    rig.pass(s(99_999));
+    assert!(rig.status(seq).is_ok());
+}
+
+#[test]
+fn a_backoff_is_as_long_across_a_restart_though_the_clock_stepped_while_the_message_was_leased() {
+    for step in [3600, -3600] {
+        let mut rig = rig();
+        rig.fill(1);
+        let receipt = rig.lease_one();
+        rig.pass(s(5));
+        rig.step_wall(step);
+        rig.settle(receipt, retry_in(s(60))).unwrap();
+        rig.pass(s(20));
+        rig.input(Input::Copy(vec![(receipt.seq, None)]));
+        rig.restart();
+        rig.pass(s(40) - ms(1));
+        assert!(rig.lease(1).is_empty(), "{step}");
+        rig.pass(ms(1));
+        assert_eq!(rig.lease(1).len(), 1, "{step}");
+    }
+}
+
+#[test]
+fn a_backoff_never_lasts_longer_than_it_was_meant_to_though_the_clock_is_set_back_across_the_restart() {
+    let mut rig = rig();
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    rig.step_wall(3600);
+    rig.settle(receipt, retry_in(s(60))).unwrap();
+    rig.step_wall(-3600);
+    rig.restart();
+    rig.pass(s(60));
+    assert_eq!(rig.lease(1).len(), 1);
 }

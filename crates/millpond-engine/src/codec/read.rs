@@ -43,14 +43,18 @@ pub(super) fn record(bytes: &[u8]) -> Decoded<Record> {
             consumer: label(input)?,
         },
         tag::EXTENDED => Record::Extended { seq: seq(input)?, until: wall(input)? },
-        tag::RETURNED => {
-            Record::Returned { seq: seq(input)?, attempt: option(input, attempt)?, due: option(input, wall)? }
-        }
+        tag::RETURNED => Record::Returned {
+            seq: seq(input)?,
+            attempt: option(input, attempt)?,
+            due: option(input, wall)?,
+            at: wall(input)?,
+        },
         tag::DIED => Record::Died {
             seq: seq(input)?,
             attempt: option(input, attempt)?,
             reason: reason(input)?,
             at: wall(input)?,
+            kept_until: wall(input)?,
         },
         tag::REPLAYED => Record::Replayed {
             seq: seq(input)?,
@@ -196,6 +200,7 @@ fn message(input: &mut &[u8]) -> Decoded<Message> {
         hand_out: option(input, hand_out)?,
         first_started: option(input, wall)?,
         finished: option(input, wall)?,
+        kept_until: option(input, wall)?,
         dead_reason: option(input, reason)?,
         key: option(input, |input| {
             Ok(IdempotencyKey { key: input.try_get_u128_le()?, payload: input.try_get_u128_le()? })

@@ -50,18 +50,20 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
             long(out, seq.0);
             wall(out, *until);
         }
-        Record::Returned { seq, attempt: ended, due } => {
+        Record::Returned { seq, attempt: ended, due, at } => {
             out.push(tag::RETURNED);
             long(out, seq.0);
             option(out, ended.as_ref(), |out, ended| attempt(ended, out));
             option(out, *due, wall);
+            wall(out, *at);
         }
-        Record::Died { seq, attempt: ended, reason, at } => {
+        Record::Died { seq, attempt: ended, reason, at, kept_until } => {
             out.push(tag::DIED);
             long(out, seq.0);
             option(out, ended.as_ref(), |out, ended| attempt(ended, out));
             out.push(reason_tag(*reason));
             wall(out, *at);
+            wall(out, *kept_until);
         }
         Record::Replayed { seq, place, at, expires } => {
             out.push(tag::REPLAYED);
@@ -158,6 +160,7 @@ fn message(message: &Message, out: &mut Vec<u8>) {
     option(out, message.hand_out, hand_out);
     option(out, message.first_started, wall);
     option(out, message.finished, wall);
+    option(out, message.kept_until, wall);
     option(out, message.dead_reason, |out, reason| out.push(reason_tag(reason)));
     option(out, message.key, |out, key| {
         out.extend_from_slice(&key.key.to_le_bytes());
