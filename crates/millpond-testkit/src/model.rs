@@ -194,6 +194,8 @@ pub struct Model {
     pub history: BTreeMap<u64, Vec<Option<Message>>>,
     /// How many records about each message are durable.
     pub durable: BTreeMap<u64, usize>,
+    /// The message that each remembered key of a queue belongs to.
+    pub keys: BTreeMap<(usize, u128), u64>,
     /// How often what is named has happened.
     pub marks: BTreeMap<&'static str, u64>,
 }
@@ -223,6 +225,7 @@ impl Model {
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
             durable: BTreeMap::new(),
+            keys: BTreeMap::new(),
             marks: BTreeMap::new(),
         }
     }

@@ -42,6 +42,7 @@ enum Op {
     Pause(usize, bool),
     Replay(usize, Wanted),
     CancelReplay(usize),
+    Purge(usize),
     DeleteDead(u64),
     Copy(u64),
     CopyBasics,
@@ -125,8 +126,8 @@ fn op() -> BoxedStrategy<Op> {
         1 => prop::collection::vec(new(), 1..5),
         1 => prop::collection::vec(short_lived(), 1..3),
     ];
-    let wait = prop_oneof![2 => Just(Duration::ZERO), 1 => (1..30_000_u64).prop_map(ms)];
-    let consumer = prop::option::of(0..2_u8);
+    let wait = prop_oneof![Just(Duration::ZERO), (1..30_000_u64).prop_map(ms)];
+    let consumer = prop::option::weighted(0.7, 0..2_u8);
     let lease = prop::option::of((1_000..40_000_u64).prop_map(ms));
     let steady = prop_oneof![
         6 => short.prop_map(Op::Pass),
@@ -137,13 +138,13 @@ fn op() -> BoxedStrategy<Op> {
         8 => (queue.clone(), 1..4_usize, lease, wait, consumer)
             .prop_map(|(queue, max, lease, wait, consumer)| Op::Lease { queue, max, lease, wait, consumer }),
         1 => (queue.clone(), prop::collection::vec(new(), 5..30)).prop_map(|(queue, news)| Op::Enqueue(queue, news)),
-        1 => (queue.clone(), 1..20_usize, 0..4_usize)
+        2 => (queue.clone(), 1..20_usize, 0..4_usize)
             .prop_map(|(queue, rounds, failing)| Op::Work(queue, rounds, failing)),
         9 => (back.clone(), outcome()).prop_map(|(back, outcome)| Op::Settle(back, outcome)),
         5 => (back.clone(), call_outcome()).prop_map(|(back, outcome)| Op::EndCall(back, outcome)),
         2 => (back.clone(), 1_000..50_000_u64).prop_map(|(back, lease)| Op::Extend(back, ms(lease))),
         1 => back.clone().prop_map(Op::Undelivered),
-        1 => back.prop_map(Op::Abandon),
+        2 => back.prop_map(Op::Abandon),
         2 => seq.clone().prop_map(Op::Cancel),
         2 => seq.clone().prop_map(Op::Status),
     ];
@@ -151,7 +152,8 @@ fn op() -> BoxedStrategy<Op> {
     let rare = prop_oneof![
         2 => (queue.clone(), any::<bool>()).prop_map(|(queue, paused)| Op::Pause(queue, paused)),
         4 => (queue.clone(), wanted()).prop_map(|(queue, wanted)| Op::Replay(queue, wanted)),
-        2 => queue.prop_map(Op::CancelReplay),
+        2 => queue.clone().prop_map(Op::CancelReplay),
+        1 => queue.prop_map(Op::Purge),
         2 => seq.clone().prop_map(Op::DeleteDead),
         3 => seq.prop_map(Op::Copy),
         1 => Just(Op::CopyBasics),
@@ -201,6 +203,7 @@ fn apply(world: &mut World, op: Op) {
         Op::Status(seq) => world.status(seq),
         Op::Pause(queue, paused) => world.pause(queue, paused),
         Op::Replay(queue, wanted) => world.replay(queue, wanted),
+        Op::Purge(queue) => world.purge(queue),
         Op::CancelReplay(queue) => world.cancel_replay(queue),
         Op::DeleteDead(seq) => world.delete_dead(seq),
         Op::Copy(seq) => world.copy(seq),
@@ -259,7 +262,7 @@ fn drain(world: &mut World) {
 }
 
 /// Runs, unless `PROPTEST_CASES` says otherwise.
-const CASES: u32 = 1000;
+const CASES: u32 = 3000;
 
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
@@ -277,23 +280,30 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 24] = [
+const MARKS: [&str; 32] = [
     "a burst of dead letters pauses the queue",
     "a consumer has all it may have",
     "a class is refused what a higher one would get",
     "a dead letter goes back into a busy group",
     "a group's head blocks a later one that others overtake",
     "a group's head expires",
+    "a key is forgotten for a new one",
     "a lower class takes its share",
     "a lower class waits for a higher one",
     "a message expires behind its group's head",
     "a message is dropped for a newer one",
     "a message is refused, and dropping others would not help",
+    "a new key is refused",
+    "a queue with work is purged",
     "a replay is cancelled",
     "a replay is done",
     "a retry goes out unpaid, as nothing else waits",
     "a retry is held back by the budget",
     "a tenant takes its turn",
+    "an enqueue leaves the line for room",
+    "an enqueue that waited for room is accepted",
+    "an enqueue waits for room",
+    "an enqueue waits for room in vain",
     "an old message gets the side share of the newest",
     "an operator hears that the dead letters are full",
     "the configuration is edited between two starts",
@@ -301,6 +311,7 @@ const MARKS: [&str; 24] = [
     "the newest goes first",
     "the server dies while a group's head is leased",
     "the server dies while a replay is running",
+    "the server dies while enqueues wait for room",
     "under pressure the newest goes first",
 ];
 

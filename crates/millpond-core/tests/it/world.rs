@@ -3,6 +3,7 @@
 //! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
 
 pub(crate) mod commands;
+mod line;
 pub(crate) mod replays;
 pub(crate) mod shape;
 
@@ -12,7 +13,7 @@ use millpond_core::command::{
     RequestId, SettleError, StorageState,
 };
 use millpond_core::identity::Receipt;
-use millpond_core::message::{Holder, Phase, QueueNumber};
+use millpond_core::message::{Holder, Phase};
 use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
@@ -48,9 +49,9 @@ enum Position {
 #[derive(Debug)]
 enum Answer {
     Enqueued(Vec<Fate>),
+    /// It waits for room.
     Blocked {
         queue: usize,
-        until: Mono,
     },
     Leased {
         queue: usize,
@@ -66,6 +67,7 @@ enum Answer {
     /// How many are selected; `None`: another replay is running.
     Replayed(Option<u64>),
     ReplayCancelled,
+    Purged(u64),
     DeadDeleted(bool),
 }
 
@@ -199,6 +201,7 @@ impl World {
     fn begin_step(&mut self) {
         self.look();
         self.model.advance(self.now);
+        self.time_out();
     }
 
     fn look(&mut self) {
@@ -236,9 +239,12 @@ impl World {
         assert_eq!(self.bursts_told, bursts.copied().unwrap_or(0), "bursts that operators heard of");
         self.compare_records(from);
         self.pond.assert_consistent();
+        (0..3).for_each(|queue| self.settle_line(queue));
         self.compare_numbers();
         for queue in 0..3 {
-            let waiting: Vec<Candidate> = self.model.eligible(queue).map(candidate).collect();
+            // What has come in this step takes no turn over from what has gone in it.
+            let all = self.model.eligible(queue).map(candidate);
+            let waiting: Vec<Candidate> = all.filter(|one| self.eligible_before.contains(&one.seq)).collect();
             let queue = &mut self.model.queues[queue];
             queue.turns.look(&queue.settings, &waiting);
         }
@@ -455,6 +461,9 @@ impl World {
     // --- answers -----------------------------------------------------------------------------------------------
 
     fn replied(&mut self, request: RequestId, reply: Reply) {
+        if let Some(Answer::Blocked { queue }) = self.due.get(&request).map(|due| &due.answer) {
+            self.settle_line(*queue);
+        }
         let due = self.due.remove(&request).unwrap_or_else(|| panic!("nobody asked {request:?}: {reply:?}"));
         for (seq, count) in &due.gates {
             let durable = self.model.durable.get(seq).copied().unwrap_or(0);
@@ -467,9 +476,6 @@ impl World {
                 for (fate, answer) in fates.iter().zip(&answers) {
                     judge_enqueue(fate, answer);
                 }
-            }
-            (Answer::Blocked { queue, until }, Reply::Enqueued(Ok(answers))) => {
-                self.judge_released(request, queue, until, &answers);
             }
             (Answer::Leased { queue, max, until, .. }, Reply::Leased(Ok(leased))) => {
                 self.judge_leased(request, queue, max, until, &leased);
@@ -503,6 +509,7 @@ impl World {
             (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_))))
             | (Answer::ReplayCancelled, Reply::ReplayCancelled(Ok(_)))
             | (Answer::Paused, Reply::Paused(Ok(()))) => {}
+            (Answer::Purged(expected), Reply::Purged(answer)) => assert_eq!(answer, Ok(expected)),
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {
                 assert_eq!(answer.is_ok(), expected);
             }
@@ -528,39 +535,6 @@ impl World {
             let message = &self.model.messages[&one.receipt.seq.0];
             assert_eq!(message.queue, queue);
             judge_copy(message, &one.message);
-        }
-    }
-
-    /// The first enqueue that waited for room has been accepted.
-    fn unblocked(&mut self, seq: u64, number: QueueNumber) {
-        let queue = number.0 as usize;
-        assert_eq!(self.model.judge_blocked(queue), Some(Verdict::Accept), "{seq} is accepted");
-        let blocked = self.model.queues[queue].blocked.pop_front().unwrap();
-        self.model.accept(seq, queue, &blocked.new, self.now);
-        self.model.mark("an enqueue that waited for room is accepted");
-        let position = Position::AtMost(self.model.unfinished(queue).0);
-        let fates = vec![Fate::Accepted { seq, position }];
-        let due = self.due.get_mut(&RequestId(blocked.request)).expect("it waits");
-        (due.answer, due.gates) = (Answer::Enqueued(fates), vec![(seq, 1)]);
-    }
-
-    /// An enqueue that waited for room was answered without being accepted.
-    fn judge_released(&mut self, request: RequestId, queue: usize, until: Mono, answers: &[Enqueued]) {
-        let verdict = self.model.judge_blocked(queue);
-        let line = &mut self.model.queues[queue].blocked;
-        let place = line.iter().position(|one| one.request == request.0).unwrap();
-        line.remove(place);
-        match (&answers[0], verdict) {
-            (Err(EnqueueError::QueueFull { .. }), _) => {
-                assert!(self.now.mono >= until, "one that waits for room is sent away too early");
-                self.model.mark("an enqueue waits for room in vain");
-            }
-            (Err(EnqueueError::StorageFull), _) => assert_ne!(self.storage, StorageState::Roomy),
-            (Err(EnqueueError::IdempotencyMismatch), Some(Verdict::Mismatch)) => assert_eq!(place, 0),
-            (Ok(accepted), Some(Verdict::Duplicate(seq))) => {
-                assert_eq!((place, accepted.seq.0, accepted.duplicate), (0, seq, true));
-            }
-            (answer, verdict) => panic!("{verdict:?} expected, {answer:?}"),
         }
     }
 

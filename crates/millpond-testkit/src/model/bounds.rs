@@ -43,15 +43,15 @@ impl Model {
             return verdict;
         }
         let (messages, bytes) = self.unfinished(queue);
+        let room_for_key = self.has_room_for_key(queue, new);
+        let fits = self.fits(queue, new, messages, bytes);
         let waits = !self.queues[queue].blocked.is_empty();
-        if self.fits(queue, new, messages, bytes) && !waits {
-            return self.judge_wait(queue);
-        }
         match self.queues[queue].settings.overflow {
-            Overflow::Reject => Verdict::Full,
-            Overflow::Block => Verdict::Block,
-            Overflow::DropOldest => self.judge_drops(queue, new, messages, bytes),
-            _ => unreachable!("no other overflow"),
+            Overflow::Block if !self.fits(queue, new, 0, 0) => Verdict::Full,
+            Overflow::Block if waits || !fits || !room_for_key => Verdict::Block,
+            Overflow::DropOldest if !fits && room_for_key => self.judge_drops(queue, new, messages, bytes),
+            _ if !fits || !room_for_key => Verdict::Full,
+            _ => self.judge_wait(queue),
         }
     }
 
@@ -59,22 +59,24 @@ impl Model {
     pub fn judge_blocked(&self, queue: usize) -> Option<Verdict> {
         let new = &self.queues[queue].blocked.front()?.new;
         let (messages, bytes) = self.unfinished(queue);
-        let fits = self.fits(queue, new, messages, bytes);
+        let fits = self.fits(queue, new, messages, bytes) && self.has_room_for_key(queue, new);
         let otherwise = if fits { Verdict::Accept } else { Verdict::Block };
         Some(self.judge_key(queue, new).unwrap_or(otherwise))
     }
 
-    fn judge_key(&self, queue: usize, new: &New) -> Option<Verdict> {
+    /// What is known of a new message's key, if anything.
+    pub fn judge_key(&self, queue: usize, new: &New) -> Option<Verdict> {
         let (key, payload) = new.key?;
-        // The latest one counts: a clock set back can bring an earlier one back whose time was over.
-        let known = self.messages.iter().rev().filter(|(_, message)| message.queue == queue);
-        known.filter_map(|(&seq, message)| message.key.map(|known| (seq, known))).find_map(|(seq, known)| {
-            (known.0 == key).then_some(if known.1 == payload {
-                Verdict::Duplicate(seq)
-            } else {
-                Verdict::Mismatch
-            })
-        })
+        let &seq = self.keys.get(&(queue, key))?;
+        let same = self.messages[&seq].key == new.key.map(|_| (key, payload));
+        Some(if same { Verdict::Duplicate(seq) } else { Verdict::Mismatch })
+    }
+
+    /// Whether one more key can be remembered, those of finished messages forgotten where needed.
+    fn has_room_for_key(&self, queue: usize, new: &New) -> bool {
+        let held =
+            self.keys.iter().filter(|((at, _), seq)| *at == queue && !self.messages[seq].phase.is_terminal());
+        new.key.is_none() || (held.count() as u64) < self.queues[queue].settings.max_keys
     }
 
     /// Whether a message fits beside so many others.

@@ -15,8 +15,45 @@ use std::time::Duration;
 impl Model {
     /// A record about a message has been written: this is how it leaves the message.
     fn record(&mut self, seq: u64) {
-        let state = self.messages.get(&seq).cloned();
-        self.history.entry(seq).or_default().push(state);
+        let mut state = self.messages.get(&seq).cloned();
+        let states = self.history.entry(seq).or_default();
+        if let (Some(state), Some(Some(before))) = (&mut state, states.last()) {
+            // Only the record of an end, and a copy, say whether the key is still remembered.
+            let ended = state.phase.is_terminal() && state.phase != Phase::Dead;
+            state.key = if ended { state.key } else { before.key };
+        }
+        states.push(state);
+    }
+
+    /// Remembers the key of a new message; beyond the bound, those of finished ones are forgotten, oldest first.
+    fn remember_key(&mut self, seq: u64) {
+        let Message { queue, key, .. } = self.messages[&seq];
+        let Some((key, _)) = key else { return };
+        self.forget_keys(queue, 1);
+        self.keys.insert((queue, key), seq);
+    }
+
+    /// Forgets keys of finished messages until there is room for `more`, or none is left.
+    fn forget_keys(&mut self, queue: usize, more: u64) {
+        let bound = self.queues[queue].settings.max_keys;
+        while self.keys.keys().filter(|(at, _)| *at == queue).count() as u64 + more > bound {
+            let of_queue = self.messages.iter().filter(|(_, one)| one.queue == queue && one.key.is_some());
+            let finished = of_queue.filter(|(_, one)| one.phase.is_terminal());
+            let Some(oldest) = finished.map(|(&seq, one)| (one.phase_begun(), seq)).min() else { return };
+            self.forget_key(oldest.1);
+            self.messages.get_mut(&oldest.1).expect("just seen").key = None;
+            self.mark("a key is forgotten for a new one");
+        }
+    }
+
+    /// Forgets the key of a message, unless it belongs to a later one by now.
+    fn forget_key(&mut self, seq: u64) {
+        let Message { queue, key, .. } = self.messages[&seq];
+        if let Some((key, _)) = key
+            && self.keys.get(&(queue, key)) == Some(&seq)
+        {
+            self.keys.remove(&(queue, key));
+        }
     }
 
     /// The next record about a message decides something.
@@ -59,6 +96,7 @@ impl Model {
         self.history.insert(seq, Vec::new());
         self.durable.insert(seq, 0);
         self.messages.insert(seq, message);
+        self.remember_key(seq);
         if !new.delay.is_zero() {
             self.enter(seq, Phase::Delayed, Some(new.delay), now);
         }
@@ -308,6 +346,7 @@ impl Model {
 
     /// A dead letter was deleted.
     pub fn delete(&mut self, seq: u64) {
+        self.forget_key(seq);
         let gone = self.messages.remove(&seq).expect("known");
         assert_eq!(gone.phase, Phase::Dead, "{seq} is deleted though it is not dead");
         self.record(seq);
@@ -315,8 +354,8 @@ impl Model {
 
     /// A message's state was written once more.
     pub fn copy(&mut self, seq: u64) {
-        if self.messages.contains_key(&seq) {
-            self.record(seq);
+        if let Some(message) = self.messages.get(&seq).cloned() {
+            self.history.entry(seq).or_default().push(Some(message));
         }
     }
 
@@ -340,7 +379,10 @@ impl Model {
                 (1, _) => self.expire(seq, now),
                 (_, Phase::Leased) => self.run_out(seq, now),
                 (_, Phase::Delayed | Phase::Backoff) => self.enter(seq, Phase::Ready, None, now),
-                _ => drop(self.messages.remove(&seq)),
+                _ => {
+                    self.forget_key(seq);
+                    self.messages.remove(&seq);
+                }
             }
         }
         for target in &mut self.targets {
@@ -373,6 +415,14 @@ impl Model {
             self.messages.insert(seq, state.restored(lost, now));
         }
         self.history.retain(|_, states| !states.is_empty());
+        // The latest message with a key counts, and no other has it any more.
+        let keyed = self.messages.iter().filter_map(|(&seq, one)| Some(((one.queue, one.key?.0), seq)));
+        self.keys = keyed.collect();
+        for (seq, one) in &mut self.messages {
+            let queue = one.queue;
+            one.key = one.key.filter(|(key, _)| self.keys.get(&(queue, *key)) == Some(seq));
+        }
+        (0..self.queues.len()).for_each(|queue| self.forget_keys(queue, 0));
         for queue in &mut self.queues {
             (queue.measured, queue.deaths) = (false, 0);
             queue.blocked.clear();

@@ -13,7 +13,7 @@ use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
 use millpond_core::settings::{Order, Overflow};
-use millpond_testkit::model::{Blocked, Ending, Labels, New, Verdict, ending_of};
+use millpond_testkit::model::{Ending, Labels, New, Verdict, ending_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,13 +70,7 @@ impl World {
             let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
             self.mark_refusal(queue, new, &verdict);
             if verdict == Verdict::Block && self.storage == StorageState::Roomy {
-                let until = self.now.mono.plus(self.model.queues[queue].settings.block_for);
-                self.model.queues[queue].blocked.push_back(Blocked { request: request.0, new: *new, until });
-                self.model.mark("an enqueue waits for room");
-                self.due.insert(
-                    request,
-                    Due { answer: Answer::Blocked { queue, until }, gates: Vec::new(), gate: 0 },
-                );
+                self.join_line(queue, request, new);
                 return self.take(effects);
             }
             fates.push(match verdict {
@@ -117,6 +111,9 @@ impl World {
     fn mark_refusal(&mut self, queue: usize, new: &New, verdict: &Verdict) {
         if *verdict != Verdict::Full {
             return;
+        }
+        if self.model.judge(queue, &New { key: None, ..*new }) == Verdict::Accept {
+            self.model.mark("a new key is refused");
         }
         let labels = Labels { class: Criticality::CriticalPlus, ..new.labels };
         if self.model.judge(queue, &New { labels, ..*new }) == Verdict::Accept {
@@ -246,6 +243,22 @@ impl World {
         gate
     }
 
+    /// Everything that waits in a queue ends as cancelled.
+    pub(crate) fn purge(&mut self, queue: usize) {
+        self.begin_step();
+        let phases = [Phase::Delayed, Phase::Ready, Phase::Backoff];
+        let waiting = phases.into_iter().flat_map(|phase| self.model.of(queue, phase));
+        let waiting: Vec<u64> = waiting.map(|(seq, _)| seq).collect();
+        for &seq in &waiting {
+            self.model.cancel(seq, self.now);
+        }
+        if !waiting.is_empty() {
+            self.model.mark("a queue with work is purged");
+        }
+        let request = self.ask(Command::Purge(names()[queue].clone()));
+        self.expect(request, Answer::Purged(waiting.len() as u64), &waiting);
+    }
+
     pub(crate) fn delete_dead(&mut self, seq: u64) {
         self.begin_step();
         let known = self.model.messages.get(&seq).filter(|message| message.phase == Phase::Dead);
@@ -323,6 +336,7 @@ impl World {
     pub(crate) fn set_storage(&mut self, storage: StorageState) {
         self.begin_step();
         self.storage = storage;
+        self.dissolve_lines();
         self.handle(Input::Storage(storage));
         self.end_step();
     }

@@ -76,10 +76,11 @@ pub(crate) fn shape() -> BoxedStrategy<Shape> {
 fn mixed() -> impl Strategy<Value = Shape> {
     let order = prop_oneof![4 => Just(Order::Fifo), 1 => Just(Order::Lifo), 2 => Just(Order::Adaptive)];
     let priority = prop_oneof![Just(Priority::Weighted), Just(Priority::Strict)];
-    let overflow = prop_oneof![2 => Just(Overflow::Reject), 1 => Just(Overflow::DropOldest)];
-    let prefetch = prop_oneof![2 => Just(10_u32), 1 => Just(2), 1 => Just(1)];
+    let overflow =
+        prop_oneof![2 => Just(Overflow::Reject), 2 => Just(Overflow::Block), 1 => Just(Overflow::DropOldest)];
+    let prefetch = prop_oneof![Just(10_u32), Just(2), Just(1)];
     let dead_burst = prop_oneof![2 => Just(0_u32), 1 => Just(2), 1 => Just(4)];
-    let max_keys = Just(1_000_000_u64);
+    let max_keys = prop_oneof![2 => Just(1_000_000_u64), 1 => Just(3)];
     let max_attempts = prop_oneof![Just(3_u32), Just(12)];
     let budget = prop_oneof![Just(1.0), Just(0.5), Just(0.2), Just(0.0)];
     let labels = (prop_oneof![Just(1_u8), Just(2), Just(4)], 1..4_u8, 0..3_u8);
