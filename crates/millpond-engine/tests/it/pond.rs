@@ -85,6 +85,22 @@ pub(crate) async fn lived(directory: &Path) -> BTreeMap<Seq, Vec<u8>> {
             handle.settle(vec![Settlement { receipt, outcome }]).await.unwrap()[0].as_ref().unwrap();
         }
     }
+    // The log comes to rest, and every segment but the last two (the current one, and the next) has an index.
+    let sealed = async {
+        while !is_sealed(directory) {
+            handle.queue(queue("jobs")).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), sealed).await.expect("the log comes to rest");
     engine.stop();
     waiting
+}
+
+fn is_sealed(directory: &Path) -> bool {
+    let numbers = |kind: &str| {
+        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        let named = names.filter_map(|name| name.to_str()?.strip_suffix(kind)?.parse::<u32>().ok());
+        named.max().unwrap_or(0)
+    };
+    numbers(".index") + 2 == numbers(".log")
 }
