@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
@@ -47,6 +47,18 @@ fn filled(data: &Path, messages: u32) {
             (first..messages.min(first + 20))
                 .map(|number| format!("{number:04} {}", "x".repeat(1000)).into_bytes()),
         );
+    }
+    engine.stop();
+}
+
+/// Opens the log until a complete segment of it has its index, from which a repair knows what is lost.
+fn indexed(data: &Path, segment: &str) {
+    let index = data.join(format!("{segment}.index"));
+    let (engine, _) = engine(data);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !index.exists() {
+        assert!(Instant::now() < deadline, "no index of segment {segment} in {:?}", listing(data));
+        std::thread::yield_now();
     }
     engine.stop();
 }
@@ -91,6 +103,7 @@ fn a_damaged_journal_is_explained_and_repaired_only_when_the_loss_is_accepted() 
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
     filled(data, 200);
+    indexed(data, "00000002");
     let segment = data.join("00000002.log");
     let mut bytes = fs::read(&segment).unwrap();
     bytes[20_000..21_000].fill(0);
@@ -222,6 +235,7 @@ fn a_message_whose_body_is_damaged_is_exported_without_and_told() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
     filled(data, 200);
+    indexed(data, "00000002");
     let segment = data.join("00000002.log");
     let mut bytes = fs::read(&segment).unwrap();
     bytes[20_000] ^= 1;
