@@ -45,6 +45,8 @@ pub struct Machine {
     copying: Option<Copying>,
     /// Something could not be read for its copy: not tried again before.
     copy_again_at: Mono,
+    /// A copy waits for that.
+    copy_postponed: bool,
     room: Room,
     /// Something was forgotten since the log was last looked at for room to win back.
     forgot: bool,
@@ -79,6 +81,7 @@ impl Machine {
             underway_bytes: 0,
             copying: None,
             copy_again_at: Mono(i64::MIN),
+            copy_postponed: false,
             room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
             forgot: false,
             storage: StorageState::Roomy,
@@ -93,7 +96,8 @@ impl Machine {
 
     /// When [`Input::Tick`] is due at the latest.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        self.pond.next_wakeup()
+        let copy = self.copy_postponed.then_some(self.copy_again_at);
+        self.pond.next_wakeup().into_iter().chain(copy).min()
     }
 
     /// Bytes of live records, and of all segments.
@@ -121,7 +125,8 @@ impl Machine {
         self.pond.handle(input, now);
         self.take_effects();
         self.judge_room(now);
-        if std::mem::take(&mut self.forgot) {
+        let copy_is_due = self.copy_postponed && now.mono >= self.copy_again_at;
+        if std::mem::take(&mut self.forgot) || copy_is_due {
             // Nothing may be written for a long time, and a full disk waits for just this room.
             self.reclaim(now);
         }
@@ -256,6 +261,7 @@ impl Machine {
 
     /// Takes the next steps that keep the log within its bound, or win back room on a full disk.
     fn reclaim(&mut self, now: Now) {
+        self.copy_postponed = false;
         while self.copying.is_none() {
             let pressure = self.pressure();
             match self.index.next_reclaim(pressure) {
@@ -266,7 +272,10 @@ impl Machine {
                     self.outputs.push(Output::Log(Entry::Delete { segment, keep_file }));
                 }
                 Reclaim::Copy(_) if self.room.full && pressure == Pressure::None => return,
-                Reclaim::Copy(_) if now.mono < self.copy_again_at => return,
+                Reclaim::Copy(_) if now.mono < self.copy_again_at => {
+                    self.copy_postponed = true;
+                    return;
+                }
                 Reclaim::Copy(keys) => self.start_copying(&keys),
             }
         }

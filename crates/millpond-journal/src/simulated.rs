@@ -40,6 +40,17 @@ pub enum Unsynced<'a> {
     },
 }
 
+/// What becomes of something that was not synced when the power went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there.
+    Survives,
+    /// It is as if it had not happened.
+    Lost,
+    /// Of a sector, so many bytes are new and the rest is old; anything else is lost.
+    Torn(usize),
+}
+
 /// An operation that changes the disk, numbered from 0 in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
@@ -66,8 +77,12 @@ struct State {
     power_off_at: Option<u64>,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
+    reads: u64,
+    fail_read: Option<u64>,
     capacity_bytes: Option<u64>,
     is_off: bool,
+    /// Checksum over everything that was asked of the disk.
+    trace: u32,
 }
 
 #[derive(Clone, Default)]
@@ -80,6 +95,8 @@ struct Content {
     given_up: BTreeMap<usize, Vec<u8>>,
     /// Open handles: a deleted file stays readable through them.
     handles: u32,
+    /// Bits that have flipped by themselves, and were not written over since.
+    rotten: BTreeMap<usize, u8>,
 }
 
 impl SimulatedDisk {
@@ -118,6 +135,35 @@ impl SimulatedDisk {
         state.fail_sync = Some(state.syncs + count - 1);
     }
 
+    /// The `count`-th read from now on (1 = the next) fails with an input/output error; the one after it does not.
+    pub fn fail_read(&self, count: u64) {
+        let mut state = self.state();
+        state.fail_read = Some(state.reads + count - 1);
+    }
+
+    /// No write, sync or read fails any more because of an earlier wish, and the power stays on.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        (state.power_off_at, state.fail_write, state.fail_sync, state.fail_read) = (None, None, None, None);
+    }
+
+    /// Whether the power has gone.
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
+    /// Bytes of all files together.
+    pub fn used_bytes(&self) -> u64 {
+        let state = self.state();
+        state.files.values().map(|id| state.contents[id].bytes.len() as u64).sum()
+    }
+
+    /// A checksum over every operation so far, with its place and its bytes: two disks of one trace were asked the
+    /// same things in the same order.
+    pub fn trace(&self) -> u32 {
+        self.state().trace
+    }
+
     /// Creations that would bring all files together beyond `bytes` fail with "no space"; `None`: no bound.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.state().capacity_bytes = bytes;
@@ -127,12 +173,18 @@ impl SimulatedDisk {
     /// not changed; a journal that still runs on it belongs to another world.
     #[must_use]
     pub fn crash_with(&self, mut survives: impl FnMut(Unsynced<'_>) -> bool) -> Self {
+        self.crash_to(|unsynced| if survives(unsynced) { Fate::Survives } else { Fate::Lost })
+    }
+
+    /// [`crash_with`](Self::crash_with), where sectors may also be torn.
+    #[must_use]
+    pub fn crash_to(&self, mut fate: impl FnMut(Unsynced<'_>) -> Fate) -> Self {
         let state = self.state();
         let mut files = state.durable_files.clone();
         let mut decided = BTreeSet::new();
         for (from, to) in &state.renamed {
             decided.extend([from, to]);
-            if survives(Unsynced::Entry { file: to })
+            if fate(Unsynced::Entry { file: to }) == Fate::Survives
                 && let Some(content) = files.remove(from)
             {
                 files.insert(to.clone(), content);
@@ -142,7 +194,7 @@ impl SimulatedDisk {
         for file in names.collect::<BTreeSet<_>>().difference(&decided) {
             let file = *file;
             let (now, before) = (state.files.get(file), state.durable_files.get(file));
-            if now != before && survives(Unsynced::Entry { file }) {
+            if now != before && fate(Unsynced::Entry { file }) == Fate::Survives {
                 match now {
                     Some(content) => files.insert(file.clone(), *content),
                     None => files.remove(file),
@@ -154,14 +206,18 @@ impl SimulatedDisk {
             let content = &state.contents[id];
             let mut bytes = content.bytes.clone();
             for (&sector, synced) in &content.unsynced {
-                if !survives(Unsynced::Sector { file, sector: sector as u64 }) {
-                    bytes[sector_range(sector, content.bytes.len())].copy_from_slice(synced);
-                }
+                let kept = match fate(Unsynced::Sector { file, sector: sector as u64 }) {
+                    Fate::Survives => synced.len(),
+                    Fate::Lost => 0,
+                    Fate::Torn(kept) => kept.min(synced.len()),
+                };
+                let range = sector_range(sector, content.bytes.len());
+                bytes[range][kept..].copy_from_slice(&synced[kept..]);
             }
             for (&sector, synced) in &content.given_up {
                 bytes[sector_range(sector, content.bytes.len())].copy_from_slice(synced);
             }
-            contents.insert(*id, Content { bytes, ..Content::default() });
+            contents.insert(*id, Content { bytes, rotten: content.rotten.clone(), ..Content::default() });
         }
         let after = State {
             durable_files: files.clone(),
@@ -169,6 +225,7 @@ impl SimulatedDisk {
             contents,
             next_content: state.next_content,
             capacity_bytes: state.capacity_bytes,
+            trace: state.trace,
             ..State::default()
         };
         Self { state: Arc::new(Mutex::new(after)) }
@@ -214,6 +271,30 @@ impl SimulatedDisk {
     /// If there is no such file or byte.
     pub fn flip(&self, file: &str, offset: usize, mask: u8) {
         self.edit(file, |bytes| bytes[offset] ^= mask);
+    }
+
+    /// [`flip`](Self::flip), for as long as the byte is not written over and until [`mend`](Self::mend) finds it.
+    ///
+    /// # Panics
+    /// If there is no such file or byte.
+    pub fn rot(&self, file: &str, offset: usize, mask: u8) {
+        let mut state = self.state();
+        let id = *state.files.get(file).expect("there is such a file on the simulated disk");
+        let content = state.contents.get_mut(&id).expect("every file has content");
+        content.bytes[offset] ^= mask;
+        *content.rotten.entry(offset).or_default() ^= mask;
+    }
+
+    /// Flips back what has rotted and is still there. Returns how many bytes that were.
+    pub fn mend(&self) -> usize {
+        let mut mended = 0;
+        for content in self.state().contents.values_mut() {
+            for (offset, mask) in std::mem::take(&mut content.rotten) {
+                content.bytes[offset] ^= mask;
+                mended += 1;
+            }
+        }
+        mended
     }
 
     /// Overwrites bytes at `offset` with zeros: a page that was lost.
@@ -273,7 +354,30 @@ impl State {
         act(self)
     }
 
+    /// Adds to the trace.
+    fn note(&mut self, what: &str, id: u64, offset: u64, bytes: &[u8]) {
+        for part in [what.as_bytes(), &id.to_le_bytes(), &offset.to_le_bytes(), bytes] {
+            self.trace = crc32c::crc32c_append(self.trace, part);
+        }
+    }
+
+    fn read(&mut self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let fails = self.fail_read == Some(self.reads);
+        self.reads += 1;
+        self.note("read", id, offset, &(buffer.len() as u64).to_le_bytes());
+        if self.is_off {
+            return Err(io::Error::other("the simulated disk has no power"));
+        }
+        if fails {
+            return Err(io::Error::other("injected read error"));
+        }
+        let bytes = &self.contents[&id].bytes;
+        buffer.copy_from_slice(&bytes[range_in(offset, buffer.len(), bytes.len())?]);
+        Ok(())
+    }
+
     fn write(&mut self, id: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.note("write", id, offset, bytes);
         let fails = self.fail_write == Some(self.writes);
         self.writes += 1;
         self.operate(Operation::Write, |state| {
@@ -287,6 +391,7 @@ impl State {
     }
 
     fn sync_content(&mut self, id: u64) -> io::Result<()> {
+        self.note("sync", id, 0, &[]);
         let fails = self.next_sync_fails();
         self.operate(Operation::Sync, |state| {
             let content = state.contents.get_mut(&id).expect("an open file has content");
@@ -333,6 +438,12 @@ impl State {
 
     /// A whole file appears under its name; its content is synced before, the directory after.
     fn put_whole(&mut self, name: &str, bytes: Vec<u8>) -> io::Result<u64> {
+        self.note(
+            name,
+            self.next_content,
+            bytes.len() as u64,
+            if bytes.len() <= SECTOR { &bytes } else { &[] },
+        );
         let used: usize = self.files.values().map(|id| self.contents[id].bytes.len()).sum();
         if self.capacity_bytes.is_some_and(|capacity| (used + bytes.len()) as u64 > capacity) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the simulated disk is full"));
@@ -363,6 +474,7 @@ impl Content {
         if range.is_empty() {
             return Ok(());
         }
+        self.rotten.retain(|offset, _| !range.contains(offset));
         for sector in range.start / SECTOR..=(range.end - 1) / SECTOR {
             let synced = &self.bytes[sector_range(sector, self.bytes.len())];
             let given_up = self.given_up.remove(&sector);
@@ -407,7 +519,8 @@ impl Storage for SimulatedDisk {
 
     fn delete(&self, name: &str) -> io::Result<()> {
         let mut state = self.state();
-        state.find(name)?;
+        let id = state.find(name)?;
+        state.note("delete", id, 0, &[]);
         state.operate(Operation::Delete, |state| {
             state.files.remove(name);
             Ok(())
@@ -421,6 +534,7 @@ impl Storage for SimulatedDisk {
         if state.files.contains_key(to) {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{to} already exists")));
         }
+        state.note(to, id, 0, b"rename");
         state.operate(Operation::Rename, |state| {
             state.renamings += 1;
             state.files.remove(from);
@@ -460,10 +574,7 @@ impl StorageFile for SimulatedFile {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let state = self.disk.state();
-        let bytes = &state.contents[&self.id].bytes;
-        buffer.copy_from_slice(&bytes[range_in(offset, buffer.len(), bytes.len())?]);
-        Ok(())
+        self.disk.state().read(self.id, offset, buffer)
     }
 
     fn length(&self) -> io::Result<u64> {

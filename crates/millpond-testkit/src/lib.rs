@@ -4,4 +4,6 @@
 
 pub mod checker;
 pub mod history;
+pub mod judge;
 pub mod model;
+pub mod trail;

@@ -5,17 +5,19 @@
 
 mod deps;
 mod mutants;
+mod swarm;
 mod tidy;
 
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants>
+const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm>
   deps             the crates depend on each other only in the directions of the design
   tidy             sizes of files and functions, file headers, markers and machine paths
   mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
-  mutants --all    the same for the whole core: hours";
+  mutants --all    the same for the whole core: hours
+  swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[String]) -> Result<Vec<String>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["deps"] => deps::check(&repository()?),
+        ["swarm", ref rest @ ..] => swarm::run(&repository()?, rest),
         ["tidy"] => tidy::check(&repository()?),
         ["mutants"] => mutants::check(&repository()?, Some("origin/main")),
         ["mutants", "--all"] => mutants::check(&repository()?, None),

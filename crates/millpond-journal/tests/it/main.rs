@@ -5,6 +5,7 @@
 
 mod crash;
 mod damage;
+mod disk;
 mod faults;
 mod hostile;
 mod inspect;

@@ -77,7 +77,10 @@ fn step(session: &mut Session, world: &mut World, number: u64) -> Result<(), Hos
             };
             let Reply::Enqueued(Ok(results)) = session.ask(command)? else { panic!("refused") };
             for (result, number) in results.into_iter().zip(messages) {
-                world.accepted.insert(result.unwrap().seq, number);
+                // A segment that cannot be made refuses new work before a write fails.
+                if let Ok(accepted) = result {
+                    world.accepted.insert(accepted.seq, number);
+                }
             }
         }
         2 | 5 => {
@@ -203,7 +206,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_is_cut() {
         disk.power_off_at(operation);
         let mut world = World::default();
         let result = run(&disk, &mut world);
-        assert!(result.is_err(), "the power went at {operation}");
+        assert!(disk.is_off(), "the power went at {operation}: {result:?}");
         verify(&disk.crash_with(|_| true), &world, &format!("power cut at {operation}, all survives"));
         verify(&disk.crash_with(|_| false), &world, &format!("power cut at {operation}, nothing survives"));
         let mut survives = luck(operation);

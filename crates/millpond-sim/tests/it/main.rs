@@ -7,4 +7,5 @@ mod indexes;
 mod promises;
 mod replay;
 mod session;
+mod swarm;
 mod unreadable;

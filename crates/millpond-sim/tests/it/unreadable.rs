@@ -59,3 +59,27 @@ fn a_message_that_cannot_be_read_when_its_segment_is_due_for_deletion_keeps_its_
     assert!(!names.contains(&"00000001.log".to_owned()), "it was copied once it could be read: {names:?}");
     assert_eq!(&session.host.machine().locate(straggler).read().unwrap().body[..], needle);
 }
+
+#[test]
+fn a_copy_that_could_not_be_read_is_made_later_though_nothing_else_happens() {
+    let disk = SimulatedDisk::new();
+    let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+    let settings = QueueSettings { result_retention: Duration::from_secs(1), ..QueueSettings::default() };
+    let declared = Declared { targets: Vec::new(), queues: vec![(queue(), settings)] };
+    let latency = Duration::from_micros(400);
+    let host = Host::open(&storage, declared, SEGMENT_BYTES, 1, latency, Mono(0)).unwrap();
+    let mut session = Session { host, at: Mono(0) };
+    enqueue(&mut session, b"a straggler", Duration::from_hours(48));
+    // The first thing that is read is the straggler, for its copy.
+    disk.fail_read(1);
+    while disk.names().len() < 7 {
+        enqueue(&mut session, &[7; 2000], Duration::ZERO);
+        let leased = session.lease(1).unwrap();
+        assert!(session.settle(leased[0].receipt, SettleOutcome::Complete { result: None }).unwrap());
+    }
+    session.pass(Duration::from_secs(10)).unwrap();
+    assert!(disk.names().contains(&"00000001.log".to_owned()), "it could not be copied");
+    session.pass(Duration::from_mins(1)).unwrap();
+    let names = disk.names();
+    assert!(!names.contains(&"00000001.log".to_owned()), "nobody came to copy it: {names:?}");
+}

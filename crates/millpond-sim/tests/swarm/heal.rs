@@ -1,0 +1,224 @@
+//! The end of the chaos: everything heals, honest workers come, and the whole backlog must drain.
+//!
+//! Owns the healing and what must hold afterwards. Must never help the engine: whoever is honest only does its work.
+
+use super::faults::Fault;
+use super::replies::{Asked, payload, stand};
+use super::world::{Task, World};
+use millpond_core::command::{Command, QueueView, Reply};
+use millpond_core::identity::Seq;
+use millpond_core::message::Phase;
+use millpond_core::stats::TargetStats;
+use millpond_testkit::trail::{Event, Stand};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Virtual time in which everything must be done once all is well: longer than the longest delay, lease and backoff
+/// that actors ask for, whatever the wall clock did meanwhile.
+const DRAIN_WITHIN: Duration = Duration::from_mins(40);
+/// What the log is given to come to rest: a copy that could not be read is tried again after a minute.
+const REST: Duration = Duration::from_secs(90);
+/// Segments that the log, and what is made ahead of it, may take beyond twice what lives. The bound that the log aims
+/// at is four; but a round of copies into which others wrote as well is taken for the best that can be had, and what
+/// it left stays until more has come.
+const SEGMENTS_BEYOND: u64 = 64;
+/// How often somebody looks whether it is over.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+impl World {
+    pub(super) fn heal(&mut self) {
+        self.healing = true;
+        self.disk.heal();
+        self.disk.set_capacity(None);
+        self.disk.mend();
+        // Whoever has seen an error of the disk starts anew.
+        let erred = std::mem::take(&mut self.harm).error;
+        self.conditions.borrow_mut().room_at = None;
+        self.do_fault(Fault::Steady);
+        if erred {
+            self.do_fault(Fault::Kill);
+        }
+        if self.host.is_none() {
+            self.after(Duration::from_millis(1), Task::Restart);
+        }
+        let until = self.now.plus(Duration::from_secs(2));
+        self.run(until, |world| world.host.is_some());
+        if self.host.is_none() {
+            self.fail("it does not start once everything is well");
+        }
+        self.drain();
+        self.rest();
+        self.look_back();
+        self.look_after_restart();
+    }
+
+    fn views(&mut self) -> (Vec<QueueView>, Vec<TargetStats>) {
+        match self.ask_and_wait(Command::Overview) {
+            Reply::Overview(queues, targets) => (queues, targets),
+            other => self.fail(format!("{other:?}")),
+        }
+    }
+
+    fn drain(&mut self) {
+        let give_up = self.now.plus(DRAIN_WITHIN);
+        loop {
+            let (queues, targets) = self.views();
+            let busy = |view: &QueueView| {
+                view.stats.ready + view.stats.delayed + view.stats.leased + view.stats.backoff > 0
+            };
+            let in_flight: u64 = targets.iter().map(|target| target.inflight).sum();
+            if !queues.iter().any(busy) && in_flight == 0 && self.known.replaying.is_empty() {
+                return;
+            }
+            if self.now > give_up {
+                let stuck = queues.iter().filter(|view| busy(view));
+                let stats: Vec<_> = stuck.map(|view| (&view.name, &view.stats, &view.settings)).collect();
+                self.fail(format!(
+                    "it does not drain: {stats:?} {targets:?}, replays {:?}",
+                    self.known.replaying
+                ));
+            }
+            for view in &queues {
+                self.unblock(view);
+            }
+            let next = self.now.plus(LOOK_EVERY);
+            self.run(next, |_| false);
+        }
+    }
+
+    /// An operator resumes what is paused, and makes room among the dead letters.
+    fn unblock(&mut self, view: &QueueView) {
+        let Some(queue) = self.queues.iter().position(|queue| queue.drawn.name == view.name) else {
+            self.fail(format!("nobody has defined {}", view.name))
+        };
+        if view.stats.paused {
+            self.queues[queue].changing = false;
+            self.pause(queue, false);
+        }
+        if view.stats.dead >= view.settings.dead_letter.max_messages {
+            self.make_room(queue);
+        }
+        let replaying = self.known.replaying.iter().any(|(of, ..)| *of == queue);
+        if view.stats.dead >= view.settings.dead_letter.max_messages && !replaying {
+            self.replay(queue, None);
+        }
+    }
+
+    /// A queue that is full, and full of dead letters too, hands out nothing and has no room for a replay: then
+    /// somebody gives up some dead letters.
+    fn make_room(&mut self, queue: usize) {
+        let name = self.queues[queue].drawn.name.clone();
+        let command = Command::List { queue: name.clone(), phase: Some(Phase::Dead), after: None, limit: 2 };
+        let Reply::Messages(Ok((dead, _))) = self.ask_and_wait(command) else { return };
+        for one in dead {
+            let seq = one.message.seq;
+            let asked = Asked::Bury { seq, sent: self.now.0 };
+            self.ask(Command::DeleteDead { queue: name.clone(), seq }, asked);
+        }
+    }
+
+    /// Afterwards: nothing in flight, a log that is no longer than it may be.
+    fn rest(&mut self) {
+        let until = self.now.plus(REST);
+        self.run(until, |_| false);
+        let (queues, targets) = self.views();
+        for view in &queues {
+            if view.stats.leased > 0 || view.stats.bytes > 0 {
+                self.fail(format!("{} has drained, and holds {:?}", view.name, view.stats));
+            }
+        }
+        if let Some(target) = targets.iter().find(|target| target.inflight > 0) {
+            self.fail(format!("{} is still called: {target:?}", target.name));
+        }
+        let segment = u64::from(self.plan.segment_bytes);
+        let host = self.host.as_ref().expect("nothing goes wrong any more");
+        let (live, _) = host.machine().log_bytes();
+        let used = self.disk.used_bytes();
+        // Version, salt and secret lie beside the log.
+        if used > 2 * live + SEGMENTS_BEYOND * segment + 4_096 {
+            self.fail(format!("{used} bytes on the disk for {live} live ones in segments of {segment}"));
+        }
+    }
+
+    fn list_all(&mut self, queue: usize) -> Vec<(Seq, Phase)> {
+        let name = self.queues[queue].drawn.name.clone();
+        let mut found = Vec::new();
+        let mut after = None;
+        loop {
+            let command = Command::List { queue: name.clone(), phase: None, after, limit: 500 };
+            match self.ask_and_wait(command) {
+                Reply::Messages(Ok((statuses, go_on))) => {
+                    found.extend(statuses.iter().map(|one| (one.message.seq, one.message.phase)));
+                    if go_on.is_none() {
+                        return found;
+                    }
+                    after = go_on;
+                }
+                Reply::Messages(Err(_)) => return found,
+                other => self.fail(format!("{other:?}")),
+            }
+        }
+    }
+
+    /// Everything that is known or listed, with where it stands.
+    fn everything(&mut self) -> BTreeMap<Seq, (usize, Stand)> {
+        let mut all = BTreeMap::new();
+        for queue in 0..self.queues.len() {
+            for (seq, phase) in self.list_all(queue) {
+                if all.insert(seq, (queue, stand(phase))).is_some() {
+                    self.fail(format!("{seq:?} is listed twice"));
+                }
+            }
+        }
+        let known: Vec<_> = self.known.ids.iter().map(|(seq, known)| (*seq, known.queue)).collect();
+        for (seq, queue) in known {
+            if all.contains_key(&seq) {
+                continue;
+            }
+            let Reply::Status(result) = self.ask_and_wait(Command::Status { seq, wait: None }) else {
+                self.fail("a question for a status was answered otherwise")
+            };
+            let is = match result {
+                // Its queue was deleted, so nothing lists it.
+                Ok(status) => stand(status.message.phase),
+                Err(millpond_core::command::LookupError::Forgotten) => Stand::Forgotten,
+                Err(error) => self.fail(format!("{seq:?} was acknowledged: {error}")),
+            };
+            all.insert(seq, (queue, is));
+        }
+        all
+    }
+
+    fn look_back(&mut self) {
+        if !self.known.replaying.is_empty() {
+            self.fail(format!("replays do not end: {:?}", self.known.replaying));
+        }
+        let all = self.everything();
+        for (seq, (queue, is)) in all {
+            let host = self.host.as_ref().expect("nothing goes wrong any more");
+            let payload = (is == Stand::Dead).then(|| payload(&host.machine().locate(seq))).flatten();
+            if is == Stand::Dead && payload.is_none() {
+                self.fail(format!("the bytes of the dead letter {seq:?} are gone"));
+            }
+            let queue = u32::try_from(queue).expect("few");
+            self.trail.push(Event::End { id: seq.0, queue, stand: is, payload, at: self.now.0 });
+        }
+    }
+
+    /// A restart changes nothing but what time forgets.
+    fn look_after_restart(&mut self) {
+        let before = self.everything();
+        self.do_fault(Fault::Kill);
+        let until = self.now.plus(Duration::from_secs(2));
+        self.run(until, |world| world.host.is_some());
+        let after = self.everything();
+        for (seq, (_, was)) in before {
+            let is = after.get(&seq).map(|(_, is)| *is);
+            // What is past its retention goes at its time. By other settings, or another clock, that may lie ahead
+            // again.
+            if is != Some(was) && was != Stand::Forgotten && !matches!(is, None | Some(Stand::Forgotten)) {
+                self.fail(format!("{seq:?} was {was:?}, and is {is:?} after a restart"));
+            }
+        }
+    }
+}

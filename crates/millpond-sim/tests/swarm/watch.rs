@@ -1,0 +1,156 @@
+//! Watching the engine from inside its surroundings: marks of what happens, and the trace of a run.
+//!
+//! Owns both. Must never influence a run.
+
+use super::marks::Marks;
+use millpond_core::command::{CancelError, DefineError, Input, Reply};
+use millpond_core::identity::Seq;
+use millpond_core::message::{Attempt, Message, Phase};
+use millpond_core::record::Record;
+use millpond_core::time::Mono;
+use millpond_engine::log::Entry;
+use millpond_engine::machine::Output;
+use millpond_sim::host::{Seen, Watch};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Marks and trace of a run.
+#[derive(Debug, Default)]
+pub(super) struct Watcher {
+    pub(super) marks: Marks,
+    pub(super) trace: Option<String>,
+    /// Where each message stands, as far as records tell.
+    pub(super) phases: BTreeMap<Seq, Phase>,
+}
+
+/// The first word of how a thing is shown: the name of its variant.
+fn variant(thing: &impl std::fmt::Debug) -> String {
+    let shown = format!("{thing:?}");
+    shown.chars().take_while(|letter| letter.is_alphanumeric()).collect()
+}
+
+impl Watch for Watcher {
+    fn saw(&mut self, at: Mono, seen: &Seen<'_>) {
+        if let Some(trace) = &mut self.trace {
+            writeln!(trace, "{} {seen:?}", at.0).expect("a string takes everything");
+        }
+        match seen {
+            Seen::Output(Output::Log(Entry::Append { record, .. })) => self.record(record),
+            Seen::Output(Output::Log(Entry::Delete { .. })) => self.marks.reach("seen: segment deleted"),
+            Seen::Output(Output::Reply(_, answer)) => self.reply(&answer.reply),
+            Seen::Input(Input::Copy(_)) | Seen::Output(Output::ReadToCopy(_)) => {
+                self.marks.reach("seen: message copied to the end of the log");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Watcher {
+    /// Forgets what records told: what a new process replays may be less.
+    pub(super) fn restarted(&mut self) {
+        self.phases.clear();
+    }
+
+    fn record(&mut self, record: &Record) {
+        match record {
+            Record::Message { message, .. } => self.copy(message),
+            Record::Leased { receipt, .. } => self.shift(receipt.seq, Phase::Leased),
+            Record::Returned { seq, attempt, due } => {
+                self.attempt(attempt.as_ref());
+                self.shift(*seq, if due.is_some() { Phase::Backoff } else { Phase::Ready });
+            }
+            Record::Died { seq, attempt, reason, .. } => {
+                self.attempt(attempt.as_ref());
+                self.marks.reach(format!("dead: {}", reason.as_str()));
+                self.shift(*seq, Phase::Dead);
+            }
+            Record::Replayed { seq, .. } => self.shift(*seq, Phase::Ready),
+            Record::Forgotten { seq } => {
+                if let Some(before) = self.phases.remove(seq) {
+                    self.marks.reach(format!("edge: {} -> forgotten", before.as_str()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A full copy: a new message, an end, or the same again.
+    fn copy(&mut self, message: &Message) {
+        if self.phases.get(&message.seq) == Some(&message.phase) {
+            return;
+        }
+        self.attempt(message.history.last().filter(|_| message.phase.is_terminal()));
+        let is_new = message.delivery() == 0 && !message.phase.is_terminal();
+        if is_new && !self.phases.contains_key(&message.seq) {
+            self.marks.reach(format!("edge: new -> {}", message.phase.as_str()));
+        }
+        self.shift(message.seq, message.phase);
+    }
+
+    fn attempt(&mut self, attempt: Option<&Attempt>) {
+        if let Some(attempt) = attempt {
+            self.marks.reach(format!("outcome: {}", attempt.outcome.as_str()));
+        }
+    }
+
+    fn shift(&mut self, seq: Seq, phase: Phase) {
+        let Some(before) = self.phases.insert(seq, phase) else { return };
+        let mut before = before.as_str();
+        // What waits becomes ready by the passing of time, of which nothing is written.
+        if phase == Phase::Leased && matches!(before, "delayed" | "backoff") {
+            self.marks.reach(format!("edge: {before} -> ready"));
+            before = "ready";
+        }
+        self.marks.reach(format!("edge: {before} -> {}", phase.as_str()));
+    }
+
+    fn refused(&mut self, error: &impl std::fmt::Debug) {
+        self.marks.reach(format!("refused: {}", variant(error)));
+    }
+
+    fn reply(&mut self, reply: &Reply) {
+        match reply {
+            Reply::Enqueued(Err(error)) => self.refused(error),
+            Reply::Enqueued(Ok(results)) => {
+                for result in results {
+                    match result {
+                        Err(error) => self.refused(error),
+                        Ok(accepted) => {
+                            if accepted.duplicate {
+                                self.marks.reach("seen: a duplicate");
+                            }
+                            if accepted.promise.is_some() {
+                                self.marks.reach("seen: a promise");
+                            }
+                        }
+                    }
+                }
+            }
+            Reply::Leased(Err(error)) | Reply::Paused(Err(error)) | Reply::Queue(Err(error)) => {
+                self.refused(error);
+            }
+            Reply::Extended(results) => results
+                .iter()
+                .filter_map(|result| result.as_ref().err())
+                .for_each(|error| self.refused(error)),
+            Reply::Settled(results) => results
+                .iter()
+                .filter_map(|result| result.as_ref().err())
+                .for_each(|error| self.refused(error)),
+            Reply::Cancelled(Err(CancelError::Lookup(error))) | Reply::Status(Err(error)) => {
+                self.refused(error);
+            }
+            Reply::Cancelled(Err(error)) => self.refused(error),
+            Reply::Messages(Err(error)) => self.refused(error),
+            Reply::Defined(Err(DefineError::Settings(_))) => {
+                self.marks.reach("refused: Settings");
+            }
+            Reply::Defined(Err(error)) | Reply::Deleted(Err(error)) => self.refused(error),
+            Reply::ReplayStarted(Err(error))
+            | Reply::ReplayCancelled(Err(error))
+            | Reply::DeadDeleted(Err(error)) => self.refused(error),
+            _ => {}
+        }
+    }
+}
