@@ -56,7 +56,7 @@ impl Watcher {
         match record {
             Record::Message { message, .. } => self.copy(message),
             Record::Leased { receipt, .. } => self.shift(receipt.seq, Phase::Leased),
-            Record::Returned { seq, attempt, due } => {
+            Record::Returned { seq, attempt, due, .. } => {
                 self.attempt(attempt.as_ref());
                 self.shift(*seq, if due.is_some() { Phase::Backoff } else { Phase::Ready });
             }
