@@ -48,7 +48,6 @@ pub(super) const REQUIRED: &[&str] = &[
     "fault: sync error",
     "fault: read error",
     "fault: disk full",
-    "fault: log waits for room",
     "fault: rot",
     "fault: rot refuses the start",
     "fault: clock stepped forward",
