@@ -295,7 +295,7 @@ impl Machine {
         // Groups of copies have headers and end at whole sectors, the deletion has its records, and others write
         // meanwhile.
         let copies = oldest_live_bytes + oldest_live_bytes / 32 + COPIES_AROUND_BYTES + segment_bytes / 32;
-        if copies > left || left >= copies + segment_bytes / 4 {
+        if copies > left || left >= copies + segment_bytes / 2 {
             return Pressure::None;
         }
         let unused = left.min(segment_bytes);

@@ -104,7 +104,7 @@ fn settlements_go_on_when_each_takes_more_room_than_its_message() {
         // One by one, each with a group of its own.
         for settled in 0..accepted.len() {
             let mut leased = session.lease(1).unwrap();
-            for _ in 0..600 {
+            for _ in 0..20 {
                 if !leased.is_empty() {
                     break;
                 }
