@@ -272,7 +272,7 @@ fn delays(plan: &Plan) -> Result<Table> {
         let due = pond.now.mono.plus(Duration::from_hours(24 * 3));
         let began = thread_cpu_seconds();
         for _ in 0..DELAYED / BATCH {
-            let delay = due.since(pond.now.mono) - ASK;
+            let delay = due.since(pond.now.mono.plus(ASK));
             let message = NewMessage { delay, ttl: None, ..pond.message.clone() };
             let messages = vec![message; BATCH];
             let reply = pond.ask(Command::Enqueue { queue: queue(), messages });
