@@ -99,8 +99,8 @@ pub(crate) async fn lived(directory: &Path) -> BTreeMap<Seq, Vec<u8>> {
 fn is_sealed(directory: &Path) -> bool {
     let numbers = |kind: &str| {
         let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
-        let named = names.filter_map(|name| name.to_str()?.strip_suffix(kind)?.parse::<u32>().ok());
-        named.max().unwrap_or(0)
+        let numbers = names.filter_map(|name| name.to_str()?.strip_suffix(kind)?.parse::<u32>().ok());
+        numbers.max().unwrap_or(0)
     };
     numbers(".index") + 2 == numbers(".log")
 }
