@@ -58,9 +58,10 @@ pub(crate) fn run(plan: &Plan, waiting: usize, cold: bool) -> Result<Vec<Table>>
                 if cold {
                     forget_pages(directory.path())?;
                 }
-                let (took, resident) = measure(directory.path(), step)?;
+                let (took, cpu, resident) = measure(directory.path(), step)?;
                 let row = format!("{step:?}").to_lowercase();
                 table.note(&row, "s", took);
+                table.note(&row, "CPU s", cpu);
                 table.note(&row, "RSS MB", resident / 1e6);
                 table.note(&row, "RSS B/msg", resident / waiting as f64);
                 seconds.push(took);
@@ -96,15 +97,15 @@ fn fill_and_end(directory: &Path, waiting: usize, killed: bool) -> Result<()> {
     Ok(())
 }
 
-/// Seconds and bytes of resident memory.
-fn measure(directory: &Path, step: Step) -> Result<(f64, f64)> {
+/// Seconds, seconds of CPU, and bytes of resident memory.
+fn measure(directory: &Path, step: Step) -> Result<(f64, f64, f64)> {
     let (mut child, line) = child(directory, step, 0)?;
     // Ended hard, so that every round finds the same directory.
     child.kill()?;
     child.wait()?;
     let mut numbers = line.split_whitespace().map(str::parse::<f64>);
     let mut next = || numbers.next().context("a step said no figure; see its errors above");
-    Ok((next()??, next()??))
+    Ok((next()??, next()??, next()??))
 }
 
 fn disk_bytes(directory: &Path) -> Result<u64> {
@@ -143,7 +144,8 @@ pub(crate) fn step(step: Step, directory: &Path, waiting: usize) -> Result<()> {
             None
         }
     };
-    println!("{} {}", before.elapsed().as_secs_f64(), Process::this().resident_bytes()?);
+    let this = Process::this();
+    println!("{} {} {}", before.elapsed().as_secs_f64(), this.cpu_seconds()?, this.resident_bytes()?);
     let mut end = Vec::new();
     std::io::stdin().read_to_end(&mut end)?;
     if let Some(engine) = kept {
