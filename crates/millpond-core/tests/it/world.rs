@@ -101,6 +101,8 @@ pub(crate) struct World {
     dead_before: Vec<usize>,
     paused_before: Vec<bool>,
     calm_before: Vec<bool>,
+    /// Consumers that had all that they may have of a queue.
+    full_before: BTreeSet<(usize, u8)>,
     /// Every receipt that a worker ever got, in any boot.
     pub(crate) receipts: Vec<Receipt>,
     /// Calls of this boot that have not been reported.
@@ -164,6 +166,7 @@ impl World {
             dead_before: Vec::new(),
             paused_before: Vec::new(),
             calm_before: Vec::new(),
+            full_before: BTreeSet::new(),
             receipts: Vec::new(),
             calls: Vec::new(),
             bursts_told: 0,
@@ -208,6 +211,9 @@ impl World {
         self.eligible_before =
             (0..3).flat_map(|queue| self.model.eligible(queue).map(|(seq, _)| seq)).collect();
         self.dead_before = (0..3).map(|queue| self.model.of(queue, Phase::Dead).count()).collect();
+        let consumers = (0..3).flat_map(|queue| [(queue, 0), (queue, 1)]);
+        let full = consumers.filter(|&(queue, consumer)| self.model.allowance(queue, Some(consumer)) == 0);
+        self.full_before = full.collect();
         self.calm_before = (0..3).map(|queue| self.model.is_calm(queue, self.now)).collect();
         self.paused_before = self.model.queues.iter().map(|queue| queue.paused).collect();
     }
@@ -523,9 +529,13 @@ impl World {
             assert!(self.now.mono >= until, "a worker that waits is sent away too early");
             return;
         }
+        let may_have_more = |consumer: Option<u8>| {
+            let was_full = consumer.is_some_and(|consumer| self.full_before.contains(&(queue, consumer)));
+            !was_full && self.model.allowance(queue, consumer) > 0
+        };
         let earlier = self.due.iter().find(|(other, due)| match due.answer {
             Answer::Leased { queue: at, consumer, .. } => {
-                **other < request && at == queue && self.model.allowance(queue, consumer) > 0
+                **other < request && at == queue && may_have_more(consumer)
             }
             _ => false,
         });
