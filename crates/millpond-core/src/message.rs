@@ -328,7 +328,8 @@ pub struct Message {
     pub accepted: Wall,
     /// When it was first due: its age counts from here. A replay starts it anew.
     pub first_due: Wall,
-    /// When it is due next, while delayed or in backoff.
+    /// When it is due next, while delayed or in backoff. Once its life has ended: when its status is forgotten, by the
+    /// retention that was in force then.
     pub due: Wall,
     /// When it expires, unless done.
     pub expires: Wall,
@@ -344,8 +345,6 @@ pub struct Message {
     pub first_started: Option<Wall>,
     /// When its life ended.
     pub finished: Option<Wall>,
-    /// Until when its status is kept, once its life has ended: by the retention that was in force then.
-    pub kept_until: Option<Wall>,
     /// Why it is dead.
     pub dead_reason: Option<DeadReason>,
     /// Its idempotency key.

@@ -185,7 +185,6 @@ impl Pond {
             hand_out: None,
             first_started: None,
             finished: None,
-            kept_until: None,
             dead_reason: None,
             key: new.key,
             result: None,

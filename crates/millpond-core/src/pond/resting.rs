@@ -137,7 +137,7 @@ impl Resting {
             pushed: hand_out.holder == Holder::Push,
             consumer: message.consumer.clone(),
             result_type: message.result.as_ref().map(|(content_type, _)| content_type.clone()),
-            retention_micros: message.kept_until.unwrap_or(finished).0.wrapping_sub(finished.0),
+            retention_micros: message.due.0.wrapping_sub(finished.0),
             kept_micros,
         };
         self.completed.add(message.seq, &completion, values);
@@ -193,7 +193,7 @@ impl Resting {
         message.consumer.clone_from(&completion.consumer);
         message.first_started = Some(started);
         message.finished = Some(finished);
-        message.kept_until = Some(Wall(finished.0.wrapping_add(completion.retention_micros)));
+        message.due = Wall(finished.0.wrapping_add(completion.retention_micros));
         message.result = completion.result_type.clone().map(|kind| (kind, result_bytes.cast_unsigned()));
         message.hand_out = Some(HandOut {
             epoch: completion.epoch,
@@ -304,7 +304,6 @@ fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempoten
         hand_out: None,
         first_started: None,
         finished: None,
-        kept_until: None,
         dead_reason: None,
         key,
         result: None,
@@ -316,6 +315,7 @@ fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempoten
 fn is_untouched(message: &Message) -> bool {
     matches!(message.phase, Phase::Ready | Phase::Delayed)
         && is_first_life(message)
+        && message.due == message.first_due
         && message.deliveries == 0
         && message.hand_out.is_none()
         && message.consumer.is_none()
@@ -333,7 +333,6 @@ fn is_plainly_completed(message: &Message) -> bool {
         && message.deliveries == 1
         && message.first_started == Some(hand_out.started)
         && message.finished.is_some()
-        && message.kept_until.is_some()
         && hand_out.settled == Some(AttemptOutcome::Succeeded)
         && attempt.outcome == AttemptOutcome::Succeeded
         && attempt.delivery == 1
@@ -343,7 +342,6 @@ fn is_plainly_completed(message: &Message) -> bool {
 
 fn is_first_life(message: &Message) -> bool {
     message.place == message.seq.0
-        && message.due == message.first_due
         && message.attempts == 0
         && message.deliveries_before == 0
         && message.dead_reason.is_none()
@@ -398,7 +396,6 @@ mod tests {
             hand_out: None,
             first_started: None,
             finished: None,
-            kept_until: None,
             dead_reason: None,
             key: kind.is_multiple_of(4).then_some(IdempotencyKey { key: seq.into(), payload: 3 }),
             result: None,
@@ -422,7 +419,7 @@ mod tests {
         message.consumer = (kind % 2 == 1).then(|| Label::new("worker").unwrap());
         message.first_started = Some(started);
         message.finished = Some(finished);
-        message.kept_until = Some(Wall(finished.0 + 60_000_000));
+        message.due = Wall(finished.0 + 60_000_000);
         message.result = (!kind.is_multiple_of(3)).then(|| (format!("text/{}", kind % 3), 17));
         message.hand_out = Some(HandOut {
             epoch: kind,

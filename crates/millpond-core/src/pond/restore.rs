@@ -46,7 +46,7 @@ impl Pond {
                 restore_return(message, attempt.as_ref(), due, at);
             }),
             Record::Died { seq, attempt, reason, at, kept_until } => self.amend(seq, |message| {
-                message.kept_until = Some(kept_until);
+                message.due = kept_until;
                 restore_death(message, attempt.as_ref(), reason, at);
             }),
             Record::Replayed { seq, place, at, expires } => {
@@ -252,7 +252,7 @@ impl Pond {
                 // By the retention that was in force at its end: what was forgotten since must not come back because
                 // the retention was raised.
                 let finished = message.finished.unwrap_or(message.accepted);
-                Some(resume(now, finished, message.kept_until.unwrap_or(finished)))
+                Some(resume(now, finished, message.due))
             }
         };
         if let Some(at) = phase_ends {
@@ -381,6 +381,5 @@ pub(super) fn restore_replay(message: &mut Message, place: u64, at: Wall, expire
     message.deliveries = 0;
     message.first_started = None;
     message.finished = None;
-    message.kept_until = None;
     message.dead_reason = None;
 }

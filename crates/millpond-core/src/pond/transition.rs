@@ -228,7 +228,7 @@ impl Pond {
             slot.visible = true;
             slot.restored_lease = false;
             slot.message.finished = Some(now.wall);
-            slot.message.kept_until = Some(kept_until);
+            slot.message.due = kept_until;
             slot.message.dead_reason = Some(reason);
             if let Some(attempt) = attempt {
                 Self::note_attempt(&mut slot.message, attempt, by_holder, now.wall);
@@ -257,7 +257,7 @@ impl Pond {
             slot.visible = true;
             slot.restored_lease = false;
             slot.message.finished = Some(now.wall);
-            slot.message.kept_until = Some(now.wall.plus(retention));
+            slot.message.due = now.wall.plus(retention);
             slot.message.result =
                 content.as_ref().map(|content| (content.content_type.clone(), content.body.len() as u64));
             if let Some(attempt) = attempt {

@@ -200,7 +200,6 @@ fn message(input: &mut &[u8]) -> Decoded<Message> {
         hand_out: option(input, hand_out)?,
         first_started: option(input, wall)?,
         finished: option(input, wall)?,
-        kept_until: option(input, wall)?,
         dead_reason: option(input, reason)?,
         key: option(input, |input| {
             Ok(IdempotencyKey { key: input.try_get_u128_le()?, payload: input.try_get_u128_le()? })

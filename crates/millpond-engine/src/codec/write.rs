@@ -160,7 +160,6 @@ fn message(message: &Message, out: &mut Vec<u8>) {
     option(out, message.hand_out, hand_out);
     option(out, message.first_started, wall);
     option(out, message.finished, wall);
-    option(out, message.kept_until, wall);
     option(out, message.dead_reason, |out, reason| out.push(reason_tag(reason)));
     option(out, message.key, |out, key| {
         out.extend_from_slice(&key.key.to_le_bytes());
