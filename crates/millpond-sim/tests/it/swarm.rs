@@ -9,7 +9,7 @@ use harness::Marks;
 use std::fmt::Write as _;
 
 /// Seeds per test, so that the tests run side by side.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 30;
 
 fn run_from(first: u64) {
     for seed in first..first + SEEDS {
@@ -31,15 +31,25 @@ macro_rules! seeds {
 
 seeds! {
     seeds_from_0_keep_every_invariant_and_drain: 0,
+    seeds_from_30_keep_every_invariant_and_drain: 30,
     seeds_from_60_keep_every_invariant_and_drain: 60,
+    seeds_from_90_keep_every_invariant_and_drain: 90,
     seeds_from_120_keep_every_invariant_and_drain: 120,
+    seeds_from_150_keep_every_invariant_and_drain: 150,
     seeds_from_180_keep_every_invariant_and_drain: 180,
+    seeds_from_210_keep_every_invariant_and_drain: 210,
     seeds_from_240_keep_every_invariant_and_drain: 240,
+    seeds_from_270_keep_every_invariant_and_drain: 270,
     seeds_from_300_keep_every_invariant_and_drain: 300,
+    seeds_from_330_keep_every_invariant_and_drain: 330,
     seeds_from_360_keep_every_invariant_and_drain: 360,
+    seeds_from_390_keep_every_invariant_and_drain: 390,
     seeds_from_420_keep_every_invariant_and_drain: 420,
+    seeds_from_450_keep_every_invariant_and_drain: 450,
     seeds_from_480_keep_every_invariant_and_drain: 480,
+    seeds_from_510_keep_every_invariant_and_drain: 510,
     seeds_from_540_keep_every_invariant_and_drain: 540,
+    seeds_from_570_keep_every_invariant_and_drain: 570,
 }
 
 #[test]

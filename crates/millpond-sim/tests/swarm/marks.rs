@@ -72,6 +72,7 @@ pub(super) const REQUIRED: &[&str] = &[
     "edge: ready -> dead",
     "edge: ready -> expired",
     "edge: ready -> succeeded",
+    "edge: ready -> dropped",
     "edge: leased -> ready",
     "edge: leased -> backoff",
     "edge: leased -> succeeded",
@@ -115,4 +116,9 @@ pub(super) const REQUIRED: &[&str] = &[
     "refused: Settings",
     "refused: UnknownTarget",
     "refused: NotDead",
+    "refused: GroupsNotKept",
+    "refused: GroupsUnfinished",
+    "refused: Running",
+    "refused: UnknownTask",
+    "refused: OutOfRange",
 ];

@@ -362,6 +362,8 @@ impl World {
     /// Opens an engine on the disk as it is.
     pub(super) fn open(&mut self) -> Result<Host, HostError> {
         self.boot += 1;
+        // What records told before may be lost.
+        self.watcher.borrow_mut().restarted();
         self.clock.origin = Mono(self.now.0 - self.chance.i64(0..1_000));
         let options = HostOptions {
             declared: self.declared(),
@@ -397,7 +399,6 @@ impl World {
     }
 
     fn booted(&mut self) {
-        self.watcher.borrow_mut().restarted();
         if self.queues.iter().any(|queue| queue.paused_since.is_some()) {
             self.reach("seen: queue paused over a restart");
         }
