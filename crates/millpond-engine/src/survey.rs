@@ -129,6 +129,8 @@ struct Known {
     faults_before: usize,
     /// Its queue, if its newest full copy has lost its bytes.
     bodiless: Option<QueueNumber>,
+    /// Its newest fact is that it died: from then on it may be forgotten without a word, once its retention is over.
+    died: bool,
 }
 
 /// Reads everything in `storage`.
@@ -242,8 +244,10 @@ impl<'a> Reader<'a> {
                 self.meet(Seq(*place));
             }
             Record::Leased { receipt, .. } => self.touch(receipt.seq, None),
-            Record::Extended { seq, .. } | Record::Returned { seq, .. } | Record::Died { seq, .. } => {
+            Record::Extended { seq, .. } | Record::Returned { seq, .. } => self.touch(*seq, None),
+            Record::Died { seq, .. } => {
                 self.touch(*seq, None);
+                self.known.entry(*seq).and_modify(|known| known.died = true);
             }
         }
         self.pond.restore(record);
@@ -252,8 +256,9 @@ impl<'a> Reader<'a> {
     fn touch(&mut self, seq: Seq, anchor: Option<Position>) {
         self.meet(seq);
         let faults_before = self.faults;
-        let known = self.known.entry(seq).or_insert(Known { anchor: None, faults_before, bodiless: None });
-        known.faults_before = faults_before;
+        let unknown = Known { anchor: None, faults_before, bodiless: None, died: false };
+        let known = self.known.entry(seq).or_insert(unknown);
+        (known.faults_before, known.died) = (faults_before, false);
         if anchor.is_some() {
             (known.anchor, known.bodiless) = (anchor, None);
         }
@@ -264,7 +269,7 @@ impl<'a> Reader<'a> {
         *self.kinds.entry("message").or_default() += 1;
         self.meet(message.seq);
         self.meet(Seq(message.place));
-        let known = Known { anchor: None, faults_before: 0, bodiless: None };
+        let known = Known { anchor: None, faults_before: 0, bodiless: None, died: false };
         self.known.entry(message.seq).or_insert(known).bodiless = Some(message.queue);
     }
 
@@ -323,7 +328,7 @@ impl<'a> Reader<'a> {
             self.miss_oldest();
         }
         let emptied = secret.is_some() && inspection.frames == 0;
-        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none());
+        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none() && !known.died);
         let lost = unanchored.map(|(&seq, known)| LostMessage { seq, queue: known.bodiless });
         let (lost_total, lost) = (lost.clone().count() as u64, lost.take(LISTED_MAX).collect());
         let mut survey = Survey {

@@ -296,8 +296,11 @@ impl<'a> Walk<'a> {
             let offset = header.place.offset + FRAME_HEADER_BYTES + u32_of(payload.len() - rest.len());
             Place { segment: header.place.segment, offset }
         };
-        for _ in 0..header.record_count {
-            let Some((record, after)) = split_record(rest) else { break };
+        let mut left = header.record_count;
+        while left > 0
+            && let Some((record, after)) = split_record(rest)
+        {
+            left -= 1;
             let (place, bytes) = (place_of(rest), &rest[..rest.len() - after.len()]);
             rest = after;
             found.digest.add(&entry(place.offset, &record));
@@ -308,7 +311,7 @@ impl<'a> Walk<'a> {
                 self.fault(place, FaultKind::Record, bytes.len() as u64);
             }
         }
-        if !rest.is_empty() {
+        if left > 0 || !rest.is_empty() {
             self.fault(place_of(rest), FaultKind::Record, rest.len() as u64);
         }
         found.ends = Some((found.ends.map_or(raw, |(first, _)| first), raw));
