@@ -5,7 +5,7 @@
 
 use crate::codec::{decode, encode};
 use crate::engine::SECRET_FILE;
-use crate::survey::{SecretState, Survey, Unwatched, Watch, survey};
+use crate::survey::{MESSAGE_BYTES_MIN, SecretState, Survey, Unwatched, Watch, survey};
 use millpond_core::message::QueueNumber;
 use millpond_core::name::Name;
 use millpond_core::record::{QueueRecord, Record};
@@ -19,8 +19,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
-const MESSAGE_BYTES_MIN: u64 = 64;
 /// A group of the new log, in bytes.
 const GROUP_BYTES: u64 = 1 << 20;
 

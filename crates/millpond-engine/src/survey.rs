@@ -14,12 +14,15 @@ use millpond_core::identity::{Keys, Seq};
 use millpond_core::message::{Message, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::{QueueRecord, Record};
-use millpond_journal::inspect::{Fault, InspectedRecord, Inspection, Visitor, inspect};
+use millpond_journal::inspect::{FaultKind, InspectedRecord, Inspection, Visitor, inspect};
 use millpond_journal::{OpenError, Position, Storage};
 use std::collections::BTreeMap;
 
 /// What is listed one by one is bounded by this; counts go on.
 pub const LISTED_MAX: usize = 10_000;
+
+/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
+pub(crate) const MESSAGE_BYTES_MIN: u64 = 64;
 
 /// Whoever watches a survey.
 pub trait Watch {
@@ -185,7 +188,7 @@ impl Visitor for Reader<'_> {
         }
     }
 
-    fn fault(&mut self, _: &Fault) {
+    fn damage(&mut self) {
         self.damaged();
     }
 
@@ -315,6 +318,20 @@ impl<'a> Reader<'a> {
         self.unknown = unknown;
     }
 
+    /// Nothing was given out behind the last damage that would show how much was given out in it: as much as fits.
+    fn miss_newest(&mut self, inspection: &Inspection) {
+        let segment = inspection.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+        let bytes = inspection.faults.last().map_or(0, |fault| match fault.kind {
+            FaultKind::MissingSegments { count } => u64::from(count) * segment,
+            FaultKind::Gap => segment,
+            _ => fault.bytes,
+        });
+        let numbers = bytes / MESSAGE_BYTES_MIN;
+        if numbers > 0 && self.unknown.len() < LISTED_MAX {
+            self.unknown.push((Seq(self.given_out), Seq(self.given_out + numbers - 1)));
+        }
+    }
+
     fn finish(mut self, inspection: Inspection, secret: Option<&[u8]>) -> Survey {
         let secret_bytes = secret.map(<[u8; 32]>::try_from);
         let state = match secret_bytes {
@@ -326,6 +343,9 @@ impl<'a> Reader<'a> {
         let first = inspection.segments.first().map_or(0, |first| first.number);
         if inspection.faults.first().is_some_and(|fault| fault.place.segment < first) {
             self.miss_oldest();
+        }
+        if self.damaged_since {
+            self.miss_newest(&inspection);
         }
         let emptied = secret.is_some() && inspection.frames == 0;
         let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none() && !known.died);

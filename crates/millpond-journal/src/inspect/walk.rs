@@ -358,6 +358,7 @@ impl<'a> Walk<'a> {
 
     /// The bytes from `place` to `end` were frames once. What is whole there and what the index knows is shown.
     fn lost(&mut self, found: &mut Found, place: Place, end: u32) -> Result<(), OpenError> {
+        self.visitor.damage();
         let range = place.offset..end;
         let known = found
             .known
@@ -377,6 +378,8 @@ impl<'a> Walk<'a> {
                 recall(self.visitor, before);
             }
             known.next_if(|known| known.offset == place.offset);
+            // Others may have been between this one and the last.
+            self.visitor.damage();
             self.visitor.record(inspected(place, record));
             salvaged += 1;
         }
@@ -469,6 +472,7 @@ impl<'a> Walk<'a> {
             let known = self.known(number);
             let Some(known) = known.segment() else { continue };
             self.gone(next..number);
+            self.visitor.damage();
             let (mut whole, mut heads) = (0, 0);
             for record in known.between(self.storage, &self.secrets, &(0..u32::MAX)) {
                 if show_known(self.visitor, number, &record) { whole += 1 } else { heads += 1 }
@@ -541,7 +545,7 @@ impl<'a> Walk<'a> {
 
     fn fault(&mut self, place: Place, kind: FaultKind, bytes: u64) {
         let fault = Fault { place, kind, bytes, frames: 0, records_found: 0, heads_found: 0 };
-        self.visitor.fault(&fault);
+        self.visitor.damage();
         if self.report.faults.len() < FAULTS_MAX {
             self.report.faults.push(fault);
         } else {
