@@ -14,7 +14,7 @@ use millpond_core::identity::{Keys, Seq};
 use millpond_core::message::{Message, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::{QueueRecord, Record};
-use millpond_journal::inspect::{FaultKind, InspectedRecord, Inspection, Visitor, inspect};
+use millpond_journal::inspect::{Fault, FaultKind, InspectedRecord, Inspection, Visitor, inspect};
 use millpond_journal::{OpenError, Position, Storage};
 use std::collections::BTreeMap;
 
@@ -146,6 +146,17 @@ pub fn survey(storage: &dyn Storage, watch: &mut dyn Watch) -> Result<Survey, Op
     let io = |source| OpenError::Io { what: SECRET_FILE.to_owned(), source };
     let secret = storage.read_small(SECRET_FILE).map_err(io)?;
     Ok(reader.finish(inspection, secret.as_deref()))
+}
+
+/// At most so many bytes of the log are lost with `fault`.
+pub(crate) fn lost_bytes(inspection: &Inspection, fault: &Fault) -> u64 {
+    let segment = inspection.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+    match fault.kind {
+        FaultKind::MissingSegments { count } => u64::from(count).saturating_mul(segment),
+        FaultKind::Gap => segment,
+        FaultKind::Index | FaultKind::Chain => 0,
+        _ => fault.bytes,
+    }
 }
 
 struct Reader<'a> {
@@ -320,12 +331,7 @@ impl<'a> Reader<'a> {
 
     /// Nothing was given out behind the last damage that would show how much was given out in it: as much as fits.
     fn miss_newest(&mut self, inspection: &Inspection) {
-        let segment = inspection.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
-        let bytes = inspection.faults.last().map_or(0, |fault| match fault.kind {
-            FaultKind::MissingSegments { count } => u64::from(count) * segment,
-            FaultKind::Gap => segment,
-            _ => fault.bytes,
-        });
+        let bytes = inspection.faults.last().map_or(0, |fault| lost_bytes(inspection, fault));
         let numbers = bytes / MESSAGE_BYTES_MIN;
         if numbers > 0 && self.unknown.len() < LISTED_MAX {
             self.unknown.push((Seq(self.given_out), Seq(self.given_out + numbers - 1)));
@@ -440,6 +446,29 @@ impl Survey {
         self.pond.each_restored(&mut |message| {
             visit(message, self.known.get(&message.seq).and_then(|known| known.anchor));
         });
+    }
+
+    /// At most so many records lay in damaged places and cannot be told by anything: also messages that were copied to
+    /// there from a segment that was given up since.
+    pub fn unidentified_max(&self) -> u64 {
+        let inspection = &self.inspection;
+        // An index knows what its segment held.
+        let is_known = |fault: &Fault| {
+            let segment = fault.place.segment;
+            let index_is_whole = inspection
+                .segments
+                .iter()
+                .any(|inspected| inspected.number == segment && inspected.index_bytes > 0)
+                && !inspection
+                    .faults
+                    .iter()
+                    .any(|other| other.kind == FaultKind::Index && other.place.segment == segment);
+            let is_recalled = matches!(fault.kind, FaultKind::MissingSegments { .. })
+                && fault.heads_found + fault.records_found > 0;
+            index_is_whole || is_recalled
+        };
+        let unknown = inspection.faults.iter().filter(|fault| !is_known(fault));
+        unknown.map(|fault| lost_bytes(inspection, fault) / MESSAGE_BYTES_MIN).sum()
     }
 
     /// The keys of this directory, while its secret is whole.
