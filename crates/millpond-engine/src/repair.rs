@@ -5,7 +5,7 @@
 
 use crate::codec::{decode, encode};
 use crate::engine::SECRET_FILE;
-use crate::survey::{SecretState, Survey, Unwatched, Watch, survey};
+use crate::survey::{MESSAGE_BYTES_MIN, SecretState, Survey, Unwatched, Watch, lost_bytes, survey};
 use millpond_core::message::QueueNumber;
 use millpond_core::name::Name;
 use millpond_core::record::{QueueRecord, Record};
@@ -19,8 +19,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
-const MESSAGE_BYTES_MIN: u64 = 64;
 /// A group of the new log, in bytes.
 const GROUP_BYTES: u64 = 1 << 20;
 
@@ -218,16 +216,7 @@ fn segment_bytes(before: &Survey) -> u32 {
 /// an old receipt nor an old id may mean something new.
 fn boot(before: &Survey) -> Record {
     let inspection = &before.inspection;
-    let segment = u64::from(segment_bytes(before));
-    let lost_bytes: u64 = inspection
-        .faults
-        .iter()
-        .map(|fault| match fault.kind {
-            FaultKind::MissingSegments { count } => u64::from(count) * segment,
-            FaultKind::Gap => segment,
-            _ => fault.bytes,
-        })
-        .sum();
+    let lost_bytes: u64 = inspection.faults.iter().map(|fault| lost_bytes(inspection, fault)).sum();
     let epoch = before.boot.max(u32::try_from(inspection.epoch).unwrap_or(u32::MAX));
     let next = before.largest_number.saturating_add(1).saturating_add(lost_bytes / MESSAGE_BYTES_MIN);
     Record::Boot { epoch, next }

@@ -14,12 +14,15 @@ use millpond_core::identity::{Keys, Seq};
 use millpond_core::message::{Message, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::{QueueRecord, Record};
-use millpond_journal::inspect::{Fault, InspectedRecord, Inspection, Visitor, inspect};
+use millpond_journal::inspect::{Fault, FaultKind, InspectedRecord, Inspection, Visitor, inspect};
 use millpond_journal::{OpenError, Position, Storage};
 use std::collections::BTreeMap;
 
 /// What is listed one by one is bounded by this; counts go on.
 pub const LISTED_MAX: usize = 10_000;
+
+/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
+pub(crate) const MESSAGE_BYTES_MIN: u64 = 64;
 
 /// Whoever watches a survey.
 pub trait Watch {
@@ -129,6 +132,8 @@ struct Known {
     faults_before: usize,
     /// Its queue, if its newest full copy has lost its bytes.
     bodiless: Option<QueueNumber>,
+    /// Its newest fact is that it died: from then on it may be forgotten without a word, once its retention is over.
+    died: bool,
 }
 
 /// Reads everything in `storage`.
@@ -141,6 +146,17 @@ pub fn survey(storage: &dyn Storage, watch: &mut dyn Watch) -> Result<Survey, Op
     let io = |source| OpenError::Io { what: SECRET_FILE.to_owned(), source };
     let secret = storage.read_small(SECRET_FILE).map_err(io)?;
     Ok(reader.finish(inspection, secret.as_deref()))
+}
+
+/// At most so many bytes of the log are lost with `fault`.
+pub(crate) fn lost_bytes(inspection: &Inspection, fault: &Fault) -> u64 {
+    let segment = inspection.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+    match fault.kind {
+        FaultKind::MissingSegments { count } => u64::from(count).saturating_mul(segment),
+        FaultKind::Gap => segment,
+        FaultKind::Index | FaultKind::Chain => 0,
+        _ => fault.bytes,
+    }
 }
 
 struct Reader<'a> {
@@ -183,7 +199,7 @@ impl Visitor for Reader<'_> {
         }
     }
 
-    fn fault(&mut self, _: &Fault) {
+    fn damage(&mut self) {
         self.damaged();
     }
 
@@ -242,8 +258,10 @@ impl<'a> Reader<'a> {
                 self.meet(Seq(*place));
             }
             Record::Leased { receipt, .. } => self.touch(receipt.seq, None),
-            Record::Extended { seq, .. } | Record::Returned { seq, .. } | Record::Died { seq, .. } => {
+            Record::Extended { seq, .. } | Record::Returned { seq, .. } => self.touch(*seq, None),
+            Record::Died { seq, .. } => {
                 self.touch(*seq, None);
+                self.known.entry(*seq).and_modify(|known| known.died = true);
             }
         }
         self.pond.restore(record);
@@ -252,8 +270,9 @@ impl<'a> Reader<'a> {
     fn touch(&mut self, seq: Seq, anchor: Option<Position>) {
         self.meet(seq);
         let faults_before = self.faults;
-        let known = self.known.entry(seq).or_insert(Known { anchor: None, faults_before, bodiless: None });
-        known.faults_before = faults_before;
+        let unknown = Known { anchor: None, faults_before, bodiless: None, died: false };
+        let known = self.known.entry(seq).or_insert(unknown);
+        (known.faults_before, known.died) = (faults_before, false);
         if anchor.is_some() {
             (known.anchor, known.bodiless) = (anchor, None);
         }
@@ -264,7 +283,7 @@ impl<'a> Reader<'a> {
         *self.kinds.entry("message").or_default() += 1;
         self.meet(message.seq);
         self.meet(Seq(message.place));
-        let known = Known { anchor: None, faults_before: 0, bodiless: None };
+        let known = Known { anchor: None, faults_before: 0, bodiless: None, died: false };
         self.known.entry(message.seq).or_insert(known).bodiless = Some(message.queue);
     }
 
@@ -310,6 +329,15 @@ impl<'a> Reader<'a> {
         self.unknown = unknown;
     }
 
+    /// Nothing was given out behind the last damage that would show how much was given out in it: as much as fits.
+    fn miss_newest(&mut self, inspection: &Inspection) {
+        let bytes = inspection.faults.last().map_or(0, |fault| lost_bytes(inspection, fault));
+        let numbers = bytes / MESSAGE_BYTES_MIN;
+        if numbers > 0 && self.unknown.len() < LISTED_MAX {
+            self.unknown.push((Seq(self.given_out), Seq(self.given_out + numbers - 1)));
+        }
+    }
+
     fn finish(mut self, inspection: Inspection, secret: Option<&[u8]>) -> Survey {
         let secret_bytes = secret.map(<[u8; 32]>::try_from);
         let state = match secret_bytes {
@@ -322,8 +350,11 @@ impl<'a> Reader<'a> {
         if inspection.faults.first().is_some_and(|fault| fault.place.segment < first) {
             self.miss_oldest();
         }
+        if self.damaged_since {
+            self.miss_newest(&inspection);
+        }
         let emptied = secret.is_some() && inspection.frames == 0;
-        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none());
+        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none() && !known.died);
         let lost = unanchored.map(|(&seq, known)| LostMessage { seq, queue: known.bodiless });
         let (lost_total, lost) = (lost.clone().count() as u64, lost.take(LISTED_MAX).collect());
         let mut survey = Survey {
@@ -415,6 +446,29 @@ impl Survey {
         self.pond.each_restored(&mut |message| {
             visit(message, self.known.get(&message.seq).and_then(|known| known.anchor));
         });
+    }
+
+    /// At most so many records lay in damaged places and cannot be told by anything: also messages that were copied to
+    /// there from a segment that was given up since.
+    pub fn unidentified_max(&self) -> u64 {
+        let inspection = &self.inspection;
+        // An index knows what its segment held.
+        let is_known = |fault: &Fault| {
+            let segment = fault.place.segment;
+            let index_is_whole = inspection
+                .segments
+                .iter()
+                .any(|inspected| inspected.number == segment && inspected.index_bytes > 0)
+                && !inspection
+                    .faults
+                    .iter()
+                    .any(|other| other.kind == FaultKind::Index && other.place.segment == segment);
+            let is_recalled = matches!(fault.kind, FaultKind::MissingSegments { .. })
+                && fault.heads_found + fault.records_found > 0;
+            index_is_whole || is_recalled
+        };
+        let unknown = inspection.faults.iter().filter(|fault| !is_known(fault));
+        unknown.map(|fault| lost_bytes(inspection, fault) / MESSAGE_BYTES_MIN).sum()
     }
 
     /// The keys of this directory, while its secret is whole.

@@ -37,8 +37,9 @@ pub trait Visitor {
     /// A record of the log, in order; also those that were found in a damaged frame or are known by an index.
     fn record(&mut self, record: InspectedRecord<'_>);
 
-    /// Something is damaged, behind the records that were shown so far.
-    fn fault(&mut self, _fault: &Fault) {}
+    /// Something is damaged between the records shown so far and those to come. Where records are found inside of
+    /// damage, it is said before each and after the last.
+    fn damage(&mut self) {}
 
     /// So many bytes of segments have been dealt with, of [`segment_bytes`].
     fn progress(&mut self, _bytes: u64) {}

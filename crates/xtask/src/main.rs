@@ -1,9 +1,11 @@
 //! `cargo xtask <chore>`: the checks of this repository that no published tool makes.
 //!
-//! Owns the choice of the chore and the exit code. Must never change a file: it reports, people decide.
+//! Owns the choice of the chore and the exit code. The checks must never change a file: they report, people decide.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool for developers")]
 
 mod deps;
+mod fixture;
+mod fuzz;
 mod mutants;
 mod swarm;
 mod tidy;
@@ -12,12 +14,14 @@ use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm>
+const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm|fixture|fuzz>
   deps             the crates depend on each other only in the directions of the design
   tidy             sizes of files and functions, file headers, markers and machine paths
   mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
   mutants --all    the same for the whole core: hours
-  swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]";
+  swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]
+  fixture          makes the data directory anew that is kept for the current format version
+  fuzz             new mutations of the corpora [--minutes N] [TARGET]; what fails is added to the corpus";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -48,6 +52,8 @@ fn run(arguments: &[String]) -> Result<Vec<String>> {
         ["mutants"] => mutants::check(&repository()?, Some("origin/main")),
         ["mutants", "--all"] => mutants::check(&repository()?, None),
         ["mutants", base] => mutants::check(&repository()?, Some(base)),
+        ["fixture"] => fixture::make(&repository()?),
+        ["fuzz", ref more @ ..] => fuzz::run(&repository()?, more),
         _ => bail!(USAGE),
     }
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod accepted;
+mod fuzz;
 mod messages;
 mod refused;
 

@@ -14,6 +14,7 @@ mod edges;
 mod fairness;
 mod forecast;
 mod freshness;
+mod fuzz;
 mod groups;
 mod held;
 mod keys;

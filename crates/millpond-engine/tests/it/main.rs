@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod fixture;
+mod fuzz;
 mod pond;
 mod repair;
 

@@ -142,6 +142,42 @@ async fn a_zeroed_page_costs_what_lay_in_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn damage_anywhere_loses_no_message_without_a_word() {
+    let pond = Pond::new().await;
+    let (mut lost, mut places) = (0, 0);
+    for with_index in [true, false] {
+        for segment in pond.segments() {
+            for offset in (0..60_000).step_by(15_000) {
+                let copy = tempfile::tempdir().unwrap();
+                for entry in fs::read_dir(pond.path()).unwrap() {
+                    let path = entry.unwrap().path();
+                    if with_index || path.extension().is_none_or(|kind| kind != "index") {
+                        fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+                    }
+                }
+                change(&copy.path().join(format!("{segment:08}.log")), |bytes| {
+                    bytes[offset..offset + 700].fill(0);
+                });
+                let Repair::Done(repaired) = repair_directory(copy.path(), &mut Unwatched).unwrap() else {
+                    continue;
+                };
+                let mut kept = std::collections::BTreeSet::new();
+                repaired.after.each_message(&mut |message, _| {
+                    kept.insert(message.seq);
+                });
+                for seq in pond.waiting.keys().filter(|seq| !kept.contains(seq)) {
+                    let what = format!("segment {segment}, offset {offset}, with index {with_index}");
+                    assert!(is_reported(&repaired.before, *seq), "{what}: {seq:?} is gone without a word");
+                    lost += 1;
+                }
+                places += 1;
+            }
+        }
+    }
+    assert!(places > 20 && lost > 0, "covered too little: {places} places, {lost} messages");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn missing_segments_cost_what_they_held() {
     for place in [0, 1] {
         let pond = Pond::new().await;

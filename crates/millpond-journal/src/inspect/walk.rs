@@ -296,8 +296,11 @@ impl<'a> Walk<'a> {
             let offset = header.place.offset + FRAME_HEADER_BYTES + u32_of(payload.len() - rest.len());
             Place { segment: header.place.segment, offset }
         };
-        for _ in 0..header.record_count {
-            let Some((record, after)) = split_record(rest) else { break };
+        let mut left = header.record_count;
+        while left > 0
+            && let Some((record, after)) = split_record(rest)
+        {
+            left -= 1;
             let (place, bytes) = (place_of(rest), &rest[..rest.len() - after.len()]);
             rest = after;
             found.digest.add(&entry(place.offset, &record));
@@ -308,7 +311,7 @@ impl<'a> Walk<'a> {
                 self.fault(place, FaultKind::Record, bytes.len() as u64);
             }
         }
-        if !rest.is_empty() {
+        if left > 0 || !rest.is_empty() {
             self.fault(place_of(rest), FaultKind::Record, rest.len() as u64);
         }
         found.ends = Some((found.ends.map_or(raw, |(first, _)| first), raw));
@@ -355,6 +358,7 @@ impl<'a> Walk<'a> {
 
     /// The bytes from `place` to `end` were frames once. What is whole there and what the index knows is shown.
     fn lost(&mut self, found: &mut Found, place: Place, end: u32) -> Result<(), OpenError> {
+        self.visitor.damage();
         let range = place.offset..end;
         let known = found
             .known
@@ -374,6 +378,8 @@ impl<'a> Walk<'a> {
                 recall(self.visitor, before);
             }
             known.next_if(|known| known.offset == place.offset);
+            // Others may have been between this one and the last.
+            self.visitor.damage();
             self.visitor.record(inspected(place, record));
             salvaged += 1;
         }
@@ -466,6 +472,7 @@ impl<'a> Walk<'a> {
             let known = self.known(number);
             let Some(known) = known.segment() else { continue };
             self.gone(next..number);
+            self.visitor.damage();
             let (mut whole, mut heads) = (0, 0);
             for record in known.between(self.storage, &self.secrets, &(0..u32::MAX)) {
                 if show_known(self.visitor, number, &record) { whole += 1 } else { heads += 1 }
@@ -538,7 +545,7 @@ impl<'a> Walk<'a> {
 
     fn fault(&mut self, place: Place, kind: FaultKind, bytes: u64) {
         let fault = Fault { place, kind, bytes, frames: 0, records_found: 0, heads_found: 0 };
-        self.visitor.fault(&fault);
+        self.visitor.damage();
         if self.report.faults.len() < FAULTS_MAX {
             self.report.faults.push(fault);
         } else {

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod disk;
 mod faults;
+mod fuzz;
 mod hostile;
 mod inspect;
 mod local;

@@ -10,6 +10,7 @@ mod blocking;
 mod careless;
 mod consumers;
 mod faults;
+mod fuzz;
 mod harness;
 mod input;
 mod labels;

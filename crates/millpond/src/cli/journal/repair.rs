@@ -137,6 +137,7 @@ fn loss(survey: &Survey) -> Value {
         "lost": lost.collect::<Vec<_>>(),
         "lost_total": survey.lost_total,
         "unknown_numbers": unknown.collect::<Vec<_>>(),
+        "unidentified_max": survey.unidentified_max(),
         "uncertain": uncertain.collect::<Vec<_>>(),
     })
 }
@@ -173,6 +174,14 @@ fn page(survey: &Survey) -> String {
         sections.push(format!(
             "Up to {} may have been accepted in the damaged places, and done or lost since: nothing tells.\n",
             counted(numbers, "further message")
+        ));
+    }
+    let unidentified = survey.unidentified_max();
+    if unidentified > 0 {
+        sections.push(format!(
+            "The damaged places may have held up to {} of which nothing is known, among them messages that had waited \
+             for long.\n",
+            counted(unidentified, "record")
         ));
     }
     let columns = [Column::Text("QUEUE"), Column::Number("MAY BE DONE AGAIN")];
