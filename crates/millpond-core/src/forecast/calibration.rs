@@ -264,7 +264,7 @@ fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calibration, Correction, OPEN_MAX};
+    use super::{Calibration, Correction, OPEN_MAX, PromiseRecord};
     use crate::forecast::Outlook;
     use crate::identity::Seq;
     use crate::time::Mono;
@@ -320,6 +320,8 @@ mod tests {
         let late = calibration.record().late;
         steady(&mut calibration, 400, 100, |_| 7.5);
         assert_eq!(calibration.record().late, late, "whoever was promised after that was in time");
+        let p50 = calibration.correction().p50;
+        assert!((p50 - 1.5).abs() < 1e-6, "what was corrected is not corrected twice: {p50}");
     }
 
     #[test]
@@ -330,7 +332,18 @@ mod tests {
             |message: u32| if message.wrapping_mul(2_654_435_761).is_multiple_of(5) { 15.0 } else { 5.0 };
         steady(&mut calibration, 0, 600, waited);
         assert_eq!(calibration.correction().p50.to_bits(), 1.0_f64.to_bits(), "most are as forecast");
-        assert!(outlook(&calibration, 10.0).wait(50).p90 >= Duration::from_secs_f64(14.99));
+        let p90 = |calibration: &Calibration| outlook(calibration, 10.0).wait(50).p90.as_secs_f64();
+        assert!((p90(&calibration) - 15.0).abs() < 0.01, "{}", p90(&calibration));
+        steady(&mut calibration, 1_000, 600, waited);
+        assert!((p90(&calibration) - 15.0).abs() < 0.01, "what was corrected is not corrected twice");
+    }
+
+    #[test]
+    fn the_share_of_kept_promises_counts_both_who_was_early_and_who_was_within_the_p90() {
+        let mut record = PromiseRecord::default();
+        assert_eq!(record.kept_ratio(), None);
+        (record.by_p50, record.by_p90, record.late) = (5, 2, 1);
+        assert_eq!(record.kept_ratio(), Some(0.875));
     }
 
     #[test]
@@ -383,6 +396,47 @@ mod tests {
             calibration.withdraw(Seq(seq));
         }
         assert_eq!((calibration.level, calibration.record().compared()), (0, 0));
+    }
+
+    #[test]
+    fn the_sample_is_thinned_when_it_would_grow_too_large_and_thickened_once_it_is_small() {
+        let mut calibration = Calibration::default();
+        let outlook = outlook(&calibration, 1_000.0);
+        for seq in 0..OPEN_MAX as u64 {
+            calibration.promised(Seq(seq), outlook.wait(seq), &outlook, at(0.0));
+        }
+        assert_eq!((calibration.open.len(), calibration.level), (OPEN_MAX, 0), "there is room for all");
+        assert!(calibration.is_open(Seq(7)) && !calibration.is_open(Seq(7_000)));
+        let mut next = OPEN_MAX as u64;
+        while calibration.level == 0 {
+            calibration.promised(Seq(next), outlook.wait(next), &outlook, at(0.0));
+            next += 1;
+        }
+        assert_eq!(next, OPEN_MAX as u64 + 1);
+        assert!((OPEN_MAX / 3..OPEN_MAX * 2 / 3).contains(&calibration.open.len()));
+        let open: Vec<Seq> = calibration.open.keys().copied().collect();
+        for seq in open {
+            let is_small = calibration.open.len() - 1 < OPEN_MAX / 4;
+            calibration.started(seq, None, at(1.0));
+            assert_eq!(calibration.level, u32::from(!is_small), "{} are open", calibration.open.len());
+        }
+    }
+
+    #[test]
+    fn slow_work_does_not_stand_still_and_a_capacity_that_moves_a_little_still_teaches() {
+        let mut calibration = Calibration::default();
+        for message in 0..40_u32 {
+            let (seq, given) = (Seq(u64::from(message)), f64::from(message) * 1_000.0);
+            let before = outlook(&calibration, 1.0 / 30.0);
+            calibration.promised(seq, before.wait(12), &before, at(given));
+            // Something starts every 60 s, twice as long apart as forecast.
+            for step in 1..12 {
+                calibration.started(Seq(1_000_000), None, at(given + 60.0 * f64::from(step)));
+            }
+            let now = outlook(&calibration, 0.9 / 30.0);
+            calibration.started(seq, Some(&now), at(given + 720.0));
+        }
+        assert!((calibration.correction().p50 - 2.0).abs() < 1e-6, "{:?}", calibration.correction());
     }
 
     #[test]
