@@ -41,12 +41,12 @@ impl Pond {
         } else {
             self.result_in(slot.message.queue, promise)
         };
-        Status { queue: queue.name.clone(), message: slot.message.clone(), position, promise, result_in }
+        Status { queue: queue.name.clone(), message: slot.into_message(), position, promise, result_in }
     }
 
     pub(super) fn reply_status(&mut self, request: RequestId, seq: Seq, now: Now) {
         let result = self.look_up(seq).map(|()| Box::new(self.status_of(seq, now)));
-        let op = self.slots.get(seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        let op = self.slots.op(seq);
         self.reply_when_durable(op, request, Reply::Status(result), now);
     }
 
@@ -83,7 +83,7 @@ impl Pond {
 
     pub(super) fn cancel(&mut self, request: RequestId, seq: Seq, now: Now) {
         let result = self.cancel_one(seq, now);
-        let op = self.slots.get(seq).map_or(crate::command::OpNumber(0), |slot| slot.op);
+        let op = self.slots.op(seq);
         self.when_durable(op, Gated::Reply(request, Box::new(Reply::Cancelled(result))), now);
     }
 

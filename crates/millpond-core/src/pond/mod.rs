@@ -7,6 +7,7 @@
 //! [`Pond::handle`] as inputs come, taking [`Pond::effects`] after each, and not later than
 //! [`Pond::next_wakeup`].
 
+mod awake;
 mod blocked;
 mod bounds;
 mod check;

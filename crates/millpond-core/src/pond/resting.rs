@@ -153,10 +153,10 @@ impl Resting {
     /// The message as it was.
     pub(super) fn get(&self, seq: Seq) -> Option<Slot> {
         if let Some((common, values)) = self.waiting.get(seq) {
-            return Some(self.waiting_slot(seq, common, values));
+            return Some(waiting_slot(seq, common, values, self.key(seq)));
         }
         let (completion, values) = self.completed.get(seq)?;
-        Some(self.completed_slot(seq, completion, values))
+        Some(completed_slot(seq, completion, values, self.key(seq)))
     }
 
     /// When a waiting message was or will be due, and when it expires.
@@ -170,62 +170,14 @@ impl Resting {
         if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() }
     }
 
-    fn waiting_slot(&self, seq: Seq, common: &Common, values: [i64; 3]) -> Slot {
-        let message = message_of(seq, common, values, self.key(seq));
-        let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
-        let expiry = Mono(message.expires.0.wrapping_sub(common.clock_micros));
-        Slot {
-            visible: true,
-            op: OpNumber(0),
-            phase_timer: (common.phase == Phase::Delayed).then_some(due_since),
-            expiry_timer: Some(expiry),
-            ..Slot::new(message, due_since)
-        }
-    }
-
-    fn completed_slot(&self, seq: Seq, completion: &Completion, values: [i64; 8]) -> Slot {
-        let [accepted, delay, size, waited, lease, took, longer, result_bytes] = values;
-        let common = &completion.common;
-        let mut message = message_of(seq, common, [accepted, delay, size], self.key(seq));
-        let started = Wall(accepted.wrapping_add(waited));
-        let finished = Wall(started.0.wrapping_add(took));
-        message.deliveries = 1;
-        message.consumer.clone_from(&completion.consumer);
-        message.first_started = Some(started);
-        message.finished = Some(finished);
-        message.due = Wall(finished.0.wrapping_add(completion.retention_micros));
-        message.result = completion.result_type.clone().map(|kind| (kind, result_bytes.cast_unsigned()));
-        message.hand_out = Some(HandOut {
-            epoch: completion.epoch,
-            started,
-            until: Wall(started.0.wrapping_add(lease)),
-            holder: if completion.pushed { Holder::Push } else { Holder::Worker },
-            settled: Some(AttemptOutcome::Succeeded),
-        });
-        message.history.push(Attempt {
-            delivery: 1,
-            started,
-            micros: took.wrapping_add(longer).cast_unsigned(),
-            outcome: AttemptOutcome::Succeeded,
-            failure: None,
-        });
-        let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
-        Slot {
-            visible: true,
-            op: OpNumber(0),
-            phase_timer: Some(Mono(finished.0.wrapping_add(completion.kept_micros))),
-            ..Slot::new(message, due_since)
-        }
-    }
-
     /// Takes a message out.
     pub(super) fn take(&mut self, seq: Seq) -> Option<Slot> {
-        let slot = self.get(seq)?;
-        let _ = self.waiting.remove(seq) || self.completed.remove(seq);
-        if slot.message.key.is_some() {
-            self.keys.remove(&seq);
+        let key = if self.keys.is_empty() { None } else { self.keys.remove(&seq) };
+        if let Some((common, values)) = self.waiting.take(seq) {
+            return Some(waiting_slot(seq, common, values, key));
         }
-        Some(slot)
+        let (completion, values) = self.completed.take(seq)?;
+        Some(completed_slot(seq, completion, values, key))
     }
 
     /// The numbers of the messages from `from` on, in order.
@@ -261,6 +213,54 @@ impl Resting {
             completion.kept_micros = completion.retention_micros.wrapping_sub(clock_micros);
         });
         taken
+    }
+}
+
+fn waiting_slot(seq: Seq, common: &Common, values: [i64; 3], key: Option<IdempotencyKey>) -> Slot {
+    let message = message_of(seq, common, values, key);
+    let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
+    let expiry = Mono(message.expires.0.wrapping_sub(common.clock_micros));
+    Slot {
+        visible: true,
+        op: OpNumber(0),
+        phase_timer: (common.phase == Phase::Delayed).then_some(due_since),
+        expiry_timer: Some(expiry),
+        ..Slot::new(message, due_since)
+    }
+}
+
+fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Option<IdempotencyKey>) -> Slot {
+    let [accepted, delay, size, waited, lease, took, longer, result_bytes] = values;
+    let common = &completion.common;
+    let mut message = message_of(seq, common, [accepted, delay, size], key);
+    let started = Wall(accepted.wrapping_add(waited));
+    let finished = Wall(started.0.wrapping_add(took));
+    message.deliveries = 1;
+    message.consumer.clone_from(&completion.consumer);
+    message.first_started = Some(started);
+    message.finished = Some(finished);
+    message.due = Wall(finished.0.wrapping_add(completion.retention_micros));
+    message.result = completion.result_type.clone().map(|kind| (kind, result_bytes.cast_unsigned()));
+    message.hand_out = Some(HandOut {
+        epoch: completion.epoch,
+        started,
+        until: Wall(started.0.wrapping_add(lease)),
+        holder: if completion.pushed { Holder::Push } else { Holder::Worker },
+        settled: Some(AttemptOutcome::Succeeded),
+    });
+    message.history.push(Attempt {
+        delivery: 1,
+        started,
+        micros: took.wrapping_add(longer).cast_unsigned(),
+        outcome: AttemptOutcome::Succeeded,
+        failure: None,
+    });
+    let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
+    Slot {
+        visible: true,
+        op: OpNumber(0),
+        phase_timer: Some(Mono(finished.0.wrapping_add(completion.kept_micros))),
+        ..Slot::new(message, due_since)
     }
 }
 
@@ -361,7 +361,7 @@ pub(super) fn merged(
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::pond) mod tests {
     use super::Resting;
     use crate::identity::Seq;
     use crate::message::{
@@ -373,7 +373,8 @@ mod tests {
     use proptest::prelude::*;
     use std::ops::Bound;
 
-    fn slot(seq: u64, at: i64, delay: i64, size: u32, kind: u32) -> Slot {
+    /// A message that waits.
+    pub(in crate::pond) fn slot(seq: u64, at: i64, delay: i64, size: u32, kind: u32) -> Slot {
         let label = |text: String| Label::new(&text).ok();
         let first_due = Wall(1_000_000_000 + at + delay);
         let message = Message {

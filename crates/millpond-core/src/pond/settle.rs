@@ -76,7 +76,7 @@ impl Pond {
             let result = self.settle_one(settlement, now);
             if result.is_ok() {
                 // A message that is gone by now ended durably before.
-                durable_with = durable_with.max(self.slots.get(seq).map_or(OpNumber(0), |slot| slot.op));
+                durable_with = durable_with.max(self.slots.op(seq));
             }
             results.push(result);
         }

@@ -165,12 +165,12 @@ impl<K: Ord + Clone, const N: usize> Shelf<K, N> {
         Some((&self.kinds.entries[page.kind_at(rank)].0, page.values_at(rank)))
     }
 
-    /// Takes a message out. Returns whether it was there.
-    pub(super) fn remove(&mut self, seq: Seq) -> bool {
+    /// Takes a message out.
+    pub(super) fn take(&mut self, seq: Seq) -> Option<(&K, [i64; N])> {
         let (number, bit) = page_of(seq);
-        let Some(page) = self.pages.get_mut(&number).filter(|page| page.has(bit)) else { return false };
+        let page = self.pages.get_mut(&number).filter(|page| page.has(bit))?;
         let rank = page.rank(bit);
-        self.kinds.count_out(page.kind_at(rank));
+        let (kind, values) = (page.kind_at(rank), page.values_at(rank));
         page.present[bit / 64] &= !(1 << (bit % 64));
         page.kind.remove(rank);
         for column in &mut page.values {
@@ -180,7 +180,8 @@ impl<K: Ord + Clone, const N: usize> Shelf<K, N> {
             self.pages.remove(&number);
         }
         self.length -= 1;
-        true
+        self.kinds.count_out(kind);
+        Some((&self.kinds.entries[kind].0, values))
     }
 
     /// The numbers of the messages from `from` on, in order.

@@ -3,13 +3,14 @@
 //! Owns when a message is laid to rest and woken. To everybody else it is a map from number to slot. Must never
 //! change what is kept.
 
+use super::awake::Awake;
 use super::resting::{Resting, merged};
 use super::slot::Slot;
 use crate::command::OpNumber;
 use crate::identity::Seq;
 use crate::message::{Message, QueueNumber};
 use crate::time::{Mono, Now};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::{Bound, Deref};
 
 /// So many of the latest messages stay awake unless told otherwise: work that is done as it comes never rests.
@@ -22,6 +23,16 @@ pub(super) enum View<'slots> {
     Awake(&'slots Slot),
     /// It rests; this is what it will wake as.
     Resting(Box<Slot>),
+}
+
+impl View<'_> {
+    /// A copy of the message itself.
+    pub(super) fn into_message(self) -> Message {
+        match self {
+            Self::Awake(slot) => slot.message.clone(),
+            Self::Resting(slot) => slot.message,
+        }
+    }
 }
 
 impl Deref for View<'_> {
@@ -38,7 +49,7 @@ impl Deref for View<'_> {
 /// All messages of which anything is kept, by number.
 #[derive(Debug)]
 pub(super) struct Slots {
-    awake: BTreeMap<Seq, Box<Slot>>,
+    awake: Awake,
     resting: Resting,
     /// Those that will be laid to rest when newer ones come, if nothing happens to them before.
     drowsy: VecDeque<Seq>,
@@ -49,7 +60,7 @@ pub(super) struct Slots {
 
 impl Default for Slots {
     fn default() -> Self {
-        let (awake, resting, drowsy) = (BTreeMap::new(), Resting::default(), VecDeque::new());
+        let (awake, resting, drowsy) = (Awake::default(), Resting::default(), VecDeque::new());
         Self { awake, resting, drowsy, awake_max: AWAKE_MAX, durable: OpNumber(0) }
     }
 }
@@ -61,19 +72,24 @@ impl Slots {
     }
 
     pub(super) fn contains_key(&self, seq: Seq) -> bool {
-        self.awake.contains_key(&seq) || self.resting.contains(seq)
+        self.awake.contains(seq) || self.resting.contains(seq)
     }
 
     pub(super) fn get(&self, seq: Seq) -> Option<View<'_>> {
-        match self.awake.get(&seq) {
+        match self.awake.get(seq) {
             Some(slot) => Some(View::Awake(slot)),
             None => self.resting.get(seq).map(|slot| View::Resting(Box::new(slot))),
         }
     }
 
+    /// The latest synced record about a message; the first of all if there is none, or it has been durable for long.
+    pub(super) fn op(&self, seq: Seq) -> OpNumber {
+        self.awake.get(seq).map_or(OpNumber(0), |slot| slot.op)
+    }
+
     /// When an unfinished message expires.
     pub(super) fn expiry(&self, seq: Seq) -> Option<Mono> {
-        match self.awake.get(&seq) {
+        match self.awake.get(seq) {
             Some(slot) => slot.expiry_timer,
             None => self.resting.times(seq).map(|(_, expiry)| expiry),
         }
@@ -81,7 +97,7 @@ impl Slots {
 
     /// Since when an unfinished message has been due.
     pub(super) fn due_since(&self, seq: Seq) -> Option<Mono> {
-        match self.awake.get(&seq) {
+        match self.awake.get(seq) {
             Some(slot) => Some(slot.due_since),
             None => self.resting.times(seq).map(|(due_since, _)| due_since),
         }
@@ -90,6 +106,7 @@ impl Slots {
     /// The message, awake.
     pub(super) fn get_mut(&mut self, seq: Seq) -> Option<&mut Slot> {
         if !self.resting.is_empty()
+            && !self.awake.contains(seq)
             && let Some(slot) = self.resting.take(seq)
         {
             // Before it is awake: it may be among the oldest from an earlier time, and the caller is about to change it.
@@ -97,7 +114,7 @@ impl Slots {
             self.awake.insert(seq, Box::new(slot));
             self.drowsy.push_back(seq);
         }
-        self.awake.get_mut(&seq).map(|slot| &mut **slot)
+        self.awake.get_mut(seq)
     }
 
     /// Adds a message that is not there yet.
@@ -106,7 +123,7 @@ impl Slots {
     }
 
     pub(super) fn remove(&mut self, seq: Seq) -> Option<Box<Slot>> {
-        self.awake.remove(&seq).or_else(|| self.resting.take(seq).map(Box::new))
+        self.awake.remove(seq).or_else(|| self.resting.take(seq).map(Box::new))
     }
 
     /// Nothing is expected to happen to a message for now; everything up to `durable` is durable.
@@ -122,18 +139,17 @@ impl Slots {
         {
             if self
                 .awake
-                .get(&oldest)
+                .get(oldest)
                 .is_some_and(|slot| slot.op <= self.durable && self.resting.lay_down(slot))
             {
-                self.awake.remove(&oldest);
+                self.awake.remove(oldest);
             }
         }
     }
 
     /// The numbers of all messages from `from` on, in order.
     pub(super) fn numbers_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
-        let awake = self.awake.range((from, Bound::Unbounded)).map(|(&seq, _)| seq);
-        merged(awake, self.resting.numbers_from(from))
+        merged(self.awake.numbers_from(from), self.resting.numbers_from(from))
     }
 
     /// Every message.
@@ -143,12 +159,12 @@ impl Slots {
 
     /// The messages that are awake: all whose hand-out has not completed them at once are among them.
     pub(super) fn awake(&self) -> impl Iterator<Item = &Slot> {
-        self.awake.values().map(|slot| &**slot)
+        self.awake.slots()
     }
 
     /// The queues that any message belongs to, with repetitions.
     pub(super) fn queues(&self) -> impl Iterator<Item = QueueNumber> {
-        self.awake.values().map(|slot| slot.message.queue).chain(self.resting.queues())
+        self.awake.slots().map(|slot| slot.message.queue).chain(self.resting.queues())
     }
 
     /// Keeps a message as the log has it, instead of what was kept of it.
@@ -162,17 +178,17 @@ impl Slots {
 
     /// Ends the restoration: ties what rests to the clock, and hands over what is awake, which still has to be
     /// placed by its times.
-    pub(super) fn start_clock(&mut self, now: Now) -> BTreeMap<Seq, Box<Slot>> {
+    pub(super) fn start_clock(&mut self, now: Now) -> impl Iterator<Item = (Seq, Box<Slot>)> + use<> {
         let mut awake = std::mem::take(&mut self.awake);
         for slot in self.resting.start_clock(now) {
             awake.insert(slot.message.seq, Box::new(slot));
         }
-        for slot in awake.values_mut() {
+        self.drowsy.clear();
+        awake.into_slots().map(|(seq, mut slot)| {
             // One that rested for a while has times of a clock that had not started.
             (slot.phase_timer, slot.expiry_timer) = (None, None);
-        }
-        self.drowsy.clear();
-        awake
+            (seq, slot)
+        })
     }
 
     /// The numbers of the resting messages from `from` on, in order.

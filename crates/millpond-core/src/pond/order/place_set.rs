@@ -1,15 +1,21 @@
 //! A set of places in the order of a queue, small or huge.
 //!
 //! Owns the change of form. Must never know what lies at a place. A queue has one huge set or a hundred thousand
-//! tiny ones, so a set has no form of its own size: nothing, one place, a sorted list, or compressed bitmaps
-//! (Roaring: about 0.13 bytes a place where they are dense, two where they are not; rank in microseconds).
+//! tiny ones, so a set has no form of its own size: nothing, one place, a sorted list, or blocks of compressed
+//! bitmaps (Roaring: next to nothing where they are dense, two bytes a place where they are not).
 
-use roaring::RoaringTreemap;
+use roaring::RoaringBitmap;
+use std::collections::BTreeMap;
 
 /// Places up to which a set is a sorted list.
 const SEVERAL_MAX: usize = 64;
 /// Places down to which a set stays a bitmap: far below [`SEVERAL_MAX`], so that it does not change to and fro.
 const MANY_MIN: u64 = 16;
+/// The low bits of a place that say where in its block it is: few blocks to count over, and few bitmaps in each.
+const BLOCK_BITS: u32 = 18;
+/// Changes after which a block is compressed again. Messages wait in long runs of places without a gap, whose first
+/// place and whose length are known without counting bits; a bitmap becomes a list of runs only when it is told to.
+const CHANGES_MAX: u32 = 4096;
 
 /// A set of places. Sixteen bytes where it holds none or one.
 #[derive(Debug, Default)]
@@ -23,11 +29,107 @@ pub(in crate::pond) enum PlaceSet {
     Many(Box<Many>),
 }
 
+/// Places by block: how many come before one is a sum over blocks and over the few bitmaps of one.
 #[derive(Debug, Default)]
 pub(in crate::pond) struct Many {
-    places: RoaringTreemap,
-    /// Counted here: the bitmap would add up its containers.
+    /// None is empty.
+    blocks: BTreeMap<u64, Block>,
     len: u64,
+}
+
+#[derive(Debug, Default)]
+struct Block {
+    places: RoaringBitmap,
+    /// Counted here: the bitmaps would have to be added up.
+    len: u64,
+    /// Since it was compressed.
+    changes: u32,
+}
+
+impl Block {
+    fn changed(&mut self) {
+        self.changes += 1;
+        if self.changes == CHANGES_MAX {
+            self.changes = 0;
+            self.places.optimize();
+        }
+    }
+}
+
+fn block_of(place: u64) -> (u64, u32) {
+    let within = place & ((1 << BLOCK_BITS) - 1);
+    (place >> BLOCK_BITS, u32::try_from(within).expect("a block has few places"))
+}
+
+fn place_in(block: u64, within: u32) -> u64 {
+    (block << BLOCK_BITS) | u64::from(within)
+}
+
+impl Many {
+    fn insert(&mut self, place: u64) -> bool {
+        let (number, within) = block_of(place);
+        let block = self.blocks.entry(number).or_default();
+        let added = block.places.insert(within);
+        if added {
+            block.len += 1;
+            self.len += 1;
+            block.changed();
+        }
+        added
+    }
+
+    fn remove(&mut self, place: u64) -> bool {
+        let (number, within) = block_of(place);
+        let Some(block) = self.blocks.get_mut(&number) else { return false };
+        let known = block.places.remove(within);
+        if known {
+            block.len -= 1;
+            self.len -= 1;
+            block.changed();
+            if block.len == 0 {
+                self.blocks.remove(&number);
+            }
+        }
+        known
+    }
+
+    fn contains(&self, place: u64) -> bool {
+        let (number, within) = block_of(place);
+        self.blocks.get(&number).is_some_and(|block| block.places.contains(within))
+    }
+
+    fn min(&self) -> Option<u64> {
+        let (&number, block) = self.blocks.first_key_value()?;
+        block.places.min().map(|within| place_in(number, within))
+    }
+
+    fn max(&self) -> Option<u64> {
+        let (&number, block) = self.blocks.last_key_value()?;
+        block.places.max().map(|within| place_in(number, within))
+    }
+
+    fn before(&self, place: u64) -> u64 {
+        let (number, within) = block_of(place);
+        let whole: u64 = self.blocks.range(..number).map(|(_, block)| block.len).sum();
+        let Some(last) = within.checked_sub(1) else { return whole };
+        whole + self.blocks.get(&number).map_or(0, |block| block.places.rank(last))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        self.blocks
+            .iter()
+            .flat_map(|(&number, block)| block.places.iter().map(move |within| place_in(number, within)))
+    }
+}
+
+impl FromIterator<u64> for Many {
+    fn from_iter<I: IntoIterator<Item = u64>>(places: I) -> Self {
+        let mut many = Self::default();
+        for place in places {
+            many.insert(place);
+        }
+        many
+    }
 }
 
 impl PlaceSet {
@@ -48,16 +150,11 @@ impl PlaceSet {
                 let Err(index) = places.binary_search(&place) else { return false };
                 places.insert(index, place);
                 if places.len() > SEVERAL_MAX {
-                    let len = places.len() as u64;
-                    *self = Self::Many(Box::new(Many { places: places.iter().copied().collect(), len }));
+                    *self = Self::Many(Box::new(places.iter().copied().collect()));
                 }
                 true
             }
-            Self::Many(many) => {
-                let added = many.places.insert(place);
-                many.len += u64::from(added);
-                added
-            }
+            Self::Many(many) => many.insert(place),
         }
     }
 
@@ -81,10 +178,9 @@ impl PlaceSet {
                 true
             }
             Self::Many(many) => {
-                let known = many.places.remove(place);
-                many.len -= u64::from(known);
+                let known = many.remove(place);
                 if many.len < MANY_MIN {
-                    *self = Self::Several(Box::new(many.places.iter().collect()));
+                    *self = Self::Several(Box::new(many.iter().collect()));
                 }
                 known
             }
@@ -109,7 +205,7 @@ impl PlaceSet {
             Self::Empty => false,
             Self::One(other) => *other == place,
             Self::Several(places) => places.binary_search(&place).is_ok(),
-            Self::Many(many) => many.places.contains(place),
+            Self::Many(many) => many.contains(place),
         }
     }
 
@@ -118,7 +214,7 @@ impl PlaceSet {
             Self::Empty => None,
             Self::One(place) => Some(*place),
             Self::Several(places) => places.first().copied(),
-            Self::Many(many) => many.places.min(),
+            Self::Many(many) => many.min(),
         }
     }
 
@@ -127,7 +223,7 @@ impl PlaceSet {
             Self::Empty => None,
             Self::One(place) => Some(*place),
             Self::Several(places) => places.last().copied(),
-            Self::Many(many) => many.places.max(),
+            Self::Many(many) => many.max(),
         }
     }
 
@@ -137,7 +233,7 @@ impl PlaceSet {
             Self::Empty => 0,
             Self::One(other) => u64::from(*other < place),
             Self::Several(places) => places.partition_point(|other| *other < place) as u64,
-            Self::Many(many) => place.checked_sub(1).map_or(0, |last| many.places.rank(last)),
+            Self::Many(many) => many.before(place),
         }
     }
 
@@ -147,7 +243,7 @@ impl PlaceSet {
             Self::Empty => Box::new(std::iter::empty()),
             Self::One(place) => Box::new(std::iter::once(*place)),
             Self::Several(places) => Box::new(places.iter().copied()),
-            Self::Many(many) => Box::new(many.places.iter()),
+            Self::Many(many) => Box::new(many.iter()),
         }
     }
 }
