@@ -14,7 +14,7 @@ use crate::{
     index::Index,
     prepare::{Prepared, Preparer},
     repair::MARKER,
-    scan::{Beyond, Replay, Replayed, Walk, look_beyond, walk},
+    scan::{Beyond, Entered, Replay, Replayed, Walk, look_beyond, walk},
     seal::Sealer,
     storage::{Storage, is_full},
     window::capacity,
@@ -219,7 +219,7 @@ pub fn open(
     writer.begin_epoch(epoch).map_err(OpenError::Begin)?;
     index.wrote(writer.end().segment);
     index.has_spare(spare.is_some());
-    log.remove_stray_indexes(&indexes, number)?;
+    log.remove_stray_indexes(&indexes)?;
     let sealer = Sealer::new(Arc::clone(&log.storage), files.clone());
     let (frames, records) = walked.as_ref().map_or((0, 0), |(walk, _)| (walk.frames, walk.records));
     let segments = writer.end().segment.max(number) - first + 1;
@@ -241,15 +241,16 @@ impl Log {
     #[expect(clippy::type_complexity, reason = "two facts that only the caller above puts together")]
     fn check(&mut self, replay: &mut Replay<'_>) -> Result<(Option<(Walk, Tail)>, Option<Cut>), OpenError> {
         let walk = walk(&*self.storage, &self.secrets, &self.segments, replay)?;
-        let beyond = look_beyond(&*self.storage, &self.secrets, &self.segments, walk.end)?;
+        let indexes = list_indexes(&*self.storage)?;
+        let entered = Entered::by_files(&self.segments, &indexes);
+        let beyond = look_beyond(&*self.storage, &self.secrets, &self.segments, entered, walk.end)?;
         let first = self.segments[0];
         if walk.oldest < first {
             return Err(OpenError::MissingSegment { segment: walk.oldest });
         }
         let Some(tail) = walk.tail else {
             // An older segment was deleted, or a segment got its index: that is done only after more was synced.
-            let nothing_was_synced = first == 1 && list_indexes(&*self.storage)?.is_empty();
-            return if nothing_was_synced {
+            return if first == 1 && indexes.is_empty() {
                 Ok((None, None))
             } else {
                 Err(OpenError::Corrupt { place: walk.end })
@@ -344,10 +345,9 @@ impl Log {
         Ok(kept)
     }
 
-    /// An index goes with its segment; a crash may leave it behind, and a segment before the last has none for long.
-    fn remove_stray_indexes(&self, indexes: &[u32], current: u32) -> Result<(), OpenError> {
-        let strays = indexes.iter().filter(|&&number| number >= current || number < self.segments[0]);
-        for &number in strays {
+    /// An index goes with its segment. One of the last segment or of a later one would prove that more was synced.
+    fn remove_stray_indexes(&self, indexes: &[u32]) -> Result<(), OpenError> {
+        for &number in indexes.iter().filter(|&&number| number < self.segments[0]) {
             let name = index_name(number);
             self.storage.delete(&name).map_err(|source| io_error(name, source))?;
         }

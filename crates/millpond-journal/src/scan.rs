@@ -85,7 +85,9 @@ pub(crate) fn walk(
     let mut left_for_good = false;
     for &segment in segments {
         let mut window = Window::open(storage, segment)?;
-        let from_index = match SealedIndex::open(storage, secrets, segment, window.capacity) {
+        let index = SealedIndex::open(storage, secrets, segment, window.capacity);
+        let last_offset = index.as_ref().map(|index| index.last_offset);
+        let from_index = match index {
             Some(index) => walk.follow_index(secrets, segment, &window, index, replay)?,
             None => Told::UpTo(0),
         };
@@ -97,8 +99,12 @@ pub(crate) fn walk(
                 }
                 break;
             }
+            // An index is made of frames that are all synced.
+            if last_offset.is_some_and(|last_offset| walk.end.offset <= last_offset) {
+                return Err(OpenError::Corrupt { place: walk.end });
+            }
         }
-        left_for_good = matches!(from_index, Told::All);
+        left_for_good = last_offset.is_some();
     }
     if left_for_good {
         return Err(OpenError::MissingSegment { segment: newest + 1 });
@@ -249,16 +255,49 @@ pub(crate) struct Beyond {
     pub(crate) unused: Vec<u32>,
 }
 
+/// How far the log must have been synced for its files to be as they are, whatever they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entered {
+    /// The newest segment that was surely entered. All before it were synced whole: that comes first.
+    segment: u32,
+    /// Its first frame was surely synced.
+    for_good: bool,
+}
+
+impl Entered {
+    /// What the names of `segments` and `indexes`, in order, tell.
+    pub(crate) fn by_files(segments: &[u32], indexes: &[u32]) -> Self {
+        // A segment is made when the one before it is entered; an index once the next segment was entered for good.
+        let by_segment = segments.last().map_or(0, |newest| newest - 1);
+        let by_index = indexes.last().map_or(0, |&newest| newest.saturating_add(1));
+        Self { segment: by_segment.max(by_index), for_good: by_index > 0 && by_index >= by_segment }
+    }
+
+    /// There is a frame of `segment`, whole or torn.
+    pub(crate) fn holds_frames(&mut self, segment: u32) {
+        if segment > self.segment {
+            *self = Self { segment, for_good: false };
+        }
+    }
+
+    /// Whether something is lost behind `end`, where the chain ends; `has_debris`: frames that do not belong to the
+    /// chain follow in the same segment.
+    pub(crate) fn proves_loss(self, end: Place, has_debris: bool) -> bool {
+        self.segment > end.segment && (has_debris || self.for_good || self.segment - end.segment > 1)
+    }
+}
+
 /// Looks at everything behind `end`, in its segment and in all later ones. What the file of a segment holds of an
-/// earlier life under another number counts for nothing.
+/// earlier life under another number counts for nothing. `entered` is what the files' names tell.
 ///
 /// # Errors
-/// [`OpenError::Corrupt`] if an intact frame there says that the log was synced beyond `end`: then what is
-/// missing at `end` is no torn tail.
+/// [`OpenError::Corrupt`] or [`OpenError::MissingSegment`] if an intact frame there says that the log was synced beyond
+/// `end`, or the files cannot be there otherwise: then what is missing at `end` is no torn tail.
 pub(crate) fn look_beyond(
     storage: &dyn Storage,
     secrets: &Secrets,
     segments: &[u32],
+    mut entered: Entered,
     end: Place,
 ) -> Result<Beyond, OpenError> {
     let mut beyond = Beyond::default();
@@ -286,15 +325,21 @@ pub(crate) fn look_beyond(
         match (is_end, debris_bytes) {
             (true, 1..) => beyond.dirty = dirty,
             (false, 0) => beyond.unused.push(segment),
+            (false, _) => entered.holds_frames(segment),
             _ => {}
         }
     }
-    if !lost {
+    let has_debris = !beyond.dirty.is_empty();
+    if !lost && !entered.proves_loss(end, has_debris) {
         return Ok(beyond);
     }
+    let next = end.segment + 1;
+    if !has_debris && !segments.contains(&next) {
+        return Err(OpenError::MissingSegment { segment: next });
+    }
     // That nothing follows is how every segment ends; then the damage is at the start of the next.
-    let ended = beyond.dirty.is_empty() && next_is_damaged;
-    Err(OpenError::Corrupt { place: if ended { Place { segment: end.segment + 1, offset: 0 } } else { end } })
+    let ended = !has_debris && next_is_damaged;
+    Err(OpenError::Corrupt { place: if ended { Place { segment: next, offset: 0 } } else { end } })
 }
 
 fn extend(ranges: &mut Vec<(u32, u32)>, offset: u32) {

@@ -13,7 +13,7 @@ use crate::{
     },
     recovery::{OpenError, is_segment_length, list_indexes, list_segments_with_gaps},
     salvage::{Salvage, Tolerant},
-    scan::{end_of, follows},
+    scan::{Entered, end_of, follows},
     sealed::{Entry, RawHeader, raw_header},
     storage::Storage,
     window::Window,
@@ -227,7 +227,7 @@ impl<'a> Walk<'a> {
             return Ok(Next::Rolled);
         }
         // A segment gets its index only once the next one was entered for good.
-        let is_complete = found.known.segment().is_some();
+        let is_complete = !matches!(found.known, Known::Absent);
         if !self.broken && !is_complete && self.is_torn_tail(place)? {
             return Ok(Next::Tail);
         }
@@ -241,6 +241,11 @@ impl<'a> Walk<'a> {
                 return Ok(Next::Frame(header));
             }
             place.offset += SECTOR_BYTES;
+        }
+        // Or it has come into the next segment meanwhile.
+        if self.is_entered_properly(place.segment)? {
+            self.broken = false;
+            return Ok(Next::Rolled);
         }
         Ok(Next::Lost)
     }
@@ -270,16 +275,24 @@ impl<'a> Walk<'a> {
         let mut furthest = Place { segment: 0, offset: 0 };
         // Listed anew: what was listed before may have been deleted, its place in the order taken by newer ones.
         let segments = list_segments_with_gaps(self.storage)?;
+        let mut entered = Entered::by_files(&segments, &list_indexes(self.storage)?);
+        let mut has_debris = false;
         for number in segments.into_iter().filter(|&number| number >= place.segment) {
             let Some(Found { mut window, .. }) = self.open(number)? else { continue };
-            let offset = if number == place.segment { place.offset } else { 0 };
-            let mut at = Place { segment: number, offset };
-            while window.sector(at)?.is_some() {
+            let is_here = number == place.segment;
+            let mut at = Place { segment: number, offset: if is_here { place.offset } else { 0 } };
+            while let Some(sector) = window.sector(at)? {
+                if FrameHeader::parse(&self.secrets, sector, at).is_some() {
+                    if is_here { has_debris = true } else { entered.holds_frames(number) }
+                }
                 if let Some((header, _)) = window.frame(&self.secrets, at)? {
                     furthest = furthest.max(header.synced);
                 }
                 at.offset += SECTOR_BYTES;
             }
+        }
+        if entered.proves_loss(place, has_debris) {
+            furthest = furthest.max(Place { segment: place.segment + 1, offset: 0 });
         }
         Ok(furthest)
     }
@@ -344,16 +357,22 @@ impl<'a> Walk<'a> {
         }
         let missing =
             header.sequence.saturating_sub(self.last_sequence().map_or(header.sequence, |last| last + 1));
-        if self.report.faults.len() == self.since_frame {
+        if self.explanation().is_none() {
             let (place, kind) = match missing {
                 0 => (header.place, FaultKind::Chain),
                 _ => (self.end.unwrap_or(header.place), FaultKind::Gap),
             };
             self.fault(place, kind, 0);
         }
-        if let Some(fault) = self.report.faults[self.since_frame..].last_mut() {
+        if let Some(fault) = self.explanation() {
             fault.frames = missing;
         }
+    }
+
+    /// The last fault since the last frame that was taken, if it explains why frames are missing.
+    fn explanation(&mut self) -> Option<&mut Fault> {
+        let since_frame = self.report.faults[self.since_frame..].iter_mut().rev();
+        since_frame.into_iter().find(|fault| fault.kind != FaultKind::Index)
     }
 
     /// The bytes from `place` to `end` were frames once. What is whole there and what the index knows is shown.
@@ -413,7 +432,7 @@ impl<'a> Walk<'a> {
         let end = self.end_of_debris(found, place)?.max(known_end);
         if end > place.offset {
             self.lost(found, place, end)?;
-        } else if place.offset == 0 {
+        } else if place.offset == 0 && !self.may_be_prepared(place.segment) {
             // A segment may end anywhere. Only one that does not begin is damaged for sure.
             self.fault(place, FaultKind::Frame, u64::from(found.window.capacity));
         }
@@ -422,6 +441,13 @@ impl<'a> Walk<'a> {
             self.broken = !self.is_entered_properly(place.segment)?;
         }
         Ok(())
+    }
+
+    /// Whether a segment without any frame can be the one that was made ahead: then what is missing, and explained
+    /// already, lay before it.
+    fn may_be_prepared(&mut self, segment: u32) -> bool {
+        let is_newest = self.segments.last() == Some(&segment);
+        is_newest && !exists(self.storage, segment - 1) && self.explanation().is_some()
     }
 
     /// Sequence of the frame before; `None` if the log began before its oldest segment and nothing tells.
@@ -433,7 +459,7 @@ impl<'a> Walk<'a> {
     /// Goes on behind a frame that is lost, but of which an index holds the header.
     fn skip_to(&mut self, header: &FrameHeader) {
         let missing = self.last_sequence().map_or(0, |last| header.sequence.saturating_sub(last));
-        if let Some(fault) = self.report.faults[self.since_frame..].last_mut() {
+        if let Some(fault) = self.explanation() {
             fault.frames = missing;
         }
         self.went_on_to(header);
@@ -503,7 +529,7 @@ impl<'a> Walk<'a> {
             return;
         };
         let (first, last) = (first.number, last.number);
-        if !self.broken || self.report.faults.len() > self.since_frame {
+        if !self.broken || self.explanation().is_some() {
             return;
         }
         match self.end {

@@ -54,6 +54,9 @@ pub(crate) fn lived(seed: u64) -> (SimulatedDisk, History) {
         if chance.bool() {
             driver.reclaim().unwrap();
         }
+        if chance.bool() {
+            driver.prepare_next().unwrap();
+        }
     }
     (disk.crash_with(|_| chance.bool()), driver.history)
 }
@@ -86,9 +89,12 @@ pub(crate) fn mutilation() -> impl Strategy<Value = Mutilation> {
 }
 
 pub(crate) fn mutilate(disk: &SimulatedDisk, which: usize, mutilation: Mutilation) {
-    let logs = segment_files(disk);
-    let Some(name) = logs.get(which % logs.len().max(1)) else { return };
-    let other = &logs[(which + 1) % logs.len()];
+    mutilate_one(disk, &segment_files(disk), which, mutilation);
+}
+
+pub(crate) fn mutilate_one(disk: &SimulatedDisk, names: &[String], which: usize, mutilation: Mutilation) {
+    let Some(name) = names.get(which % names.len().max(1)) else { return };
+    let other = &names[(which + 1) % names.len()];
     let mut bytes = disk.bytes(name);
     let length = bytes.len();
     match mutilation {

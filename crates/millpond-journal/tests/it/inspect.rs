@@ -1,11 +1,11 @@
 //! Inspection finds damage exactly where recovery refuses, and goes on to what is still there.
 
 use crate::damage::{Sample, name, sample};
-use crate::hostile::{lived, mutilate, mutilation};
+use crate::hostile::{Mutilation, lived, mutilate, mutilate_one, mutilation};
 use crate::seal::sealed;
-use crate::support::{Driver, Record, SEGMENT_BYTES, body, recover, recover_heads};
+use crate::support::{Driver, Record, SEGMENT_BYTES, body, has_kind, recover, recover_heads};
 use millpond_journal::inspect::{Fault, FaultKind, InspectedRecord, Inspection, Visitor, inspect};
-use millpond_journal::{OpenError, SECTOR_BYTES, simulated::SimulatedDisk};
+use millpond_journal::{OpenError, Place, SECTOR_BYTES, simulated::SimulatedDisk};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -47,9 +47,10 @@ fn is_subsequence(part: &[Record], whole: &[Record]) -> bool {
 }
 
 /// Inspection and recovery must agree on a damaged `disk`; returns whether they refuse it.
-fn agree(disk: &SimulatedDisk, history: &[Record], what: &str) -> bool {
+pub(crate) fn agree(disk: &SimulatedDisk, history: &[Record], what: &str) -> bool {
     let inspected = look(disk);
-    let recovered = recover_heads(Arc::new(disk.clone()));
+    // Of a copy: recovery deletes and makes files.
+    let recovered = recover_heads(Arc::new(disk.crash_with(|_| true)));
     match (inspected, recovered) {
         (Ok((inspection, seen)), Ok(recovered)) => {
             // Recovery does not look into a segment that has an index, nor does it believe an index against a damaged
@@ -367,10 +368,52 @@ fn frames_are_lost_even_where_nothing_behind_them_was_synced() {
     let last = sample.ends.iter().rev().find(|end| end.segment == 2).unwrap();
     let disk = sample.copy();
     disk.zero(&name(2), last.offset as usize - SECTOR..last.offset as usize);
-    let start = millpond_journal::Place { segment: 3, offset: 512 };
+    let start = Place { segment: 3, offset: 512 };
     disk.zero(&name(3), start.offset as usize..SEGMENT_BYTES as usize);
     assert!(agree(&disk, &sample.history.records, "the end of segment 2"));
     assert_eq!(look(&disk).unwrap().0.end, Some(start), "what follows is still there");
+}
+
+/// The log of [`lived`], with indexes for every second `seed`, after these changes to segments and to indexes.
+fn mutilated(
+    seed: u64,
+    segments: Vec<(usize, Mutilation)>,
+    indexes: Vec<(usize, Mutilation)>,
+) -> (SimulatedDisk, Vec<Record>) {
+    let (disk, history) = lived(seed);
+    if seed.is_multiple_of(2) {
+        let mut opened = recover(&disk).unwrap();
+        let synced = opened.writer.synced().segment;
+        while let Some(segment) = opened.index.next_to_seal(synced) {
+            opened.sealer.seal(segment).unwrap();
+        }
+    }
+    for (which, mutilation) in segments {
+        mutilate(&disk, which, mutilation);
+    }
+    for (which, mutilation) in indexes {
+        let names: Vec<_> = disk.names().into_iter().filter(|name| has_kind(name, "index")).collect();
+        mutilate_one(&disk, &names, which, mutilation);
+    }
+    (disk, history.records)
+}
+
+#[test]
+fn a_segment_that_an_index_announces_is_missed_behind_a_damaged_frame_too() {
+    // The frame at the end of segment 2 has another one in its place, and segment 3 is gone.
+    let (disk, driver) = sealed(3);
+    let ends: Vec<_> = driver.ends.iter().filter(|end| end.segment == 2).map(|end| end.offset).collect();
+    let [.., last, end] = ends[..] else { panic!("segment 2 has frames") };
+    let mut bytes = disk.bytes(&name(2));
+    bytes.copy_within(0..SECTOR, last as usize);
+    disk.put(&name(2), bytes);
+    disk.take(&name(3));
+    assert!(agree(&disk, &driver.history.records, "both"));
+    let faults = look(&disk).unwrap().0.faults;
+    let named: Vec<_> = faults.iter().map(|fault| (fault.place, fault.bytes, fault.kind)).collect();
+    let gone = FaultKind::MissingSegments { count: 1 };
+    let place = |segment, offset| Place { segment, offset };
+    assert_eq!(named, [(place(2, last), u64::from(end - last), FaultKind::Frame), (place(3, 0), 0, gone)]);
 }
 
 proptest! {
@@ -379,19 +422,10 @@ proptest! {
     #[test]
     fn whatever_happens_to_the_files_inspection_and_recovery_agree(
         seed in any::<u64>(),
-        mutilations in proptest::collection::vec((any::<usize>(), mutilation()), 1..4),
+        segments in proptest::collection::vec((any::<usize>(), mutilation()), 1..4),
+        indexes in proptest::collection::vec((any::<usize>(), mutilation()), 0..2),
     ) {
-        let (disk, history) = lived(seed);
-        if seed.is_multiple_of(2) {
-            let mut opened = recover(&disk).unwrap();
-            let synced = opened.writer.synced().segment;
-            while let Some(segment) = opened.index.next_to_seal(synced) {
-                opened.sealer.seal(segment).unwrap();
-            }
-        }
-        for (which, mutilation) in mutilations {
-            mutilate(&disk, which, mutilation);
-        }
-        agree(&disk, &history.records, "mutilated");
+        let (disk, history) = mutilated(seed, segments, indexes);
+        agree(&disk, &history, "mutilated");
     }
 }

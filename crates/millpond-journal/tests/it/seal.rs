@@ -1,6 +1,7 @@
 //! Complete segments are read by their index at a restart. An index that is missing, old, torn or damaged changes
 //! nothing but the time it takes.
 
+use crate::inspect::agree;
 use crate::support::{Driver, SEGMENT_BYTES, body, has_kind, recover, recover_heads};
 use millpond_journal::{OpenError, Place, ReadError, SealError, ToSeal, simulated::SimulatedDisk};
 use std::sync::Arc;
@@ -136,7 +137,6 @@ fn an_index_goes_with_its_segment_and_never_outlives_it() {
     assert!(!disk.names().contains(&"00000001.index".to_owned()));
     assert!(recovered.sealer.seal(whole(1)).unwrap().is_none(), "nothing is sealed that is given up");
     disk.put("00000001.index", vec![1; 300]);
-    disk.put("00000004.index", vec![1; 300]);
     drop(recover(&disk).unwrap());
     let indexes: Vec<_> = disk.names().into_iter().filter(|name| has_kind(name, "index")).collect();
     assert_eq!(indexes, ["00000002.index", "00000003.index"]);
@@ -155,6 +155,70 @@ fn the_loss_of_what_follows_an_index_is_corruption() {
     gone.take("00000003.log");
     let error = heads(&gone).err().unwrap();
     assert!(matches!(error, OpenError::MissingSegment { segment: 3 }), "{error}");
+}
+
+/// Damages the last frame of segment 2, which is before the place that the files prove to be synced.
+type Damage = (&'static str, fn(&SimulatedDisk, std::ops::Range<usize>));
+const DAMAGE_TO_THE_LAST_FRAME: [Damage; 4] = [
+    ("nothing", |_, _| {}),
+    ("a bit of its content", |disk, frame| disk.flip("00000002.log", frame.end - 1, 1)),
+    ("all of it", |disk, frame| disk.zero("00000002.log", frame)),
+    ("its first sector, taken by another frame", |disk, frame| {
+        let mut bytes = disk.bytes("00000002.log");
+        bytes.copy_within(0..512, frame.start);
+        disk.put("00000002.log", bytes);
+    }),
+];
+/// What becomes of segment 3, the newest with anything in it.
+const LOSS_OF_THE_NEWEST: [Damage; 2] = [
+    ("gone", |disk, _| disk.take("00000003.log")),
+    ("zeros", |disk, _| disk.zero("00000003.log", 0..SEGMENT_BYTES as usize)),
+];
+const INDEX: [Damage; 3] = [
+    ("whole", |_, _| {}),
+    ("damaged", |disk, _| disk.flip("00000002.index", 20, 1)),
+    ("gone", |disk, _| disk.take("00000002.index")),
+];
+
+#[test]
+fn nothing_that_other_files_prove_to_be_synced_is_taken_for_a_torn_tail() {
+    for prepared in [false, true] {
+        let (disk, mut driver) = sealed(3);
+        if prepared {
+            driver.prepare_next().unwrap();
+            disk.put("00000004.log", vec![0; SEGMENT_BYTES as usize]);
+        }
+        let ends: Vec<_> = driver.ends.iter().filter(|end| end.segment == 2).map(|end| end.offset).collect();
+        let [.., start, end] = ends[..] else { panic!("segment 2 has frames") };
+        let frame = start as usize..end as usize;
+        for (damage, apply) in DAMAGE_TO_THE_LAST_FRAME {
+            for (newest, lose) in LOSS_OF_THE_NEWEST {
+                for (index, change) in INDEX {
+                    let what = format!("{damage}, 3 {newest}, index {index}, prepared {prepared}");
+                    let copy = disk.crash_with(|_| true);
+                    for step in [apply, lose, change] {
+                        step(&copy, frame.clone());
+                    }
+                    let refused = agree(&copy, &driver.history.records, &what);
+                    // An index was made after segment 3 was begun; segment 4 after segment 2 was synced whole, of
+                    // which a torn frame would have to be the end.
+                    let torn_in_whole = damage.starts_with("a bit");
+                    let proven = index != "gone" || (prepared && (newest == "gone" || torn_in_whole));
+                    assert_eq!(refused, proven, "{what}");
+                    let error = heads(&copy).err().filter(|_| index == "whole" && newest == "zeros");
+                    if let Some(error) = error {
+                        // Of a segment with an index, the last frame's header is looked at, not its content.
+                        let is_header =
+                            matches!(damage, "all of it" | "its first sector, taken by another frame");
+                        let (segment, offset) = if is_header { (2, start) } else { (3, 0) };
+                        let damaged = Place { segment, offset };
+                        let named = matches!(error, OpenError::Corrupt { place } if place == damaged);
+                        assert!(named, "{what}: {error}");
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]
