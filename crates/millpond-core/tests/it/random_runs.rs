@@ -280,7 +280,7 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 32] = [
+const MARKS: [&str; 33] = [
     "a burst of dead letters pauses the queue",
     "a consumer has all it may have",
     "a class is refused what a higher one would get",
@@ -297,6 +297,7 @@ const MARKS: [&str; 32] = [
     "a queue with work is purged",
     "a replay is cancelled",
     "a replay is done",
+    "a queue gets another target while calls are under way",
     "a retry goes out unpaid, as nothing else waits",
     "a retry is held back by the budget",
     "a tenant takes its turn",
