@@ -371,9 +371,13 @@ impl Model {
 
     /// Whether the queue may hand anything out now.
     pub fn is_open(&self, queue: usize) -> bool {
-        let Queue { settings, paused, .. } = &self.queues[queue];
+        !self.queues[queue].paused && self.has_room(queue) && !self.is_full_of_dead(queue)
+    }
+
+    /// Whether there is no room for more dead letters.
+    pub fn is_full_of_dead(&self, queue: usize) -> bool {
         let dead = self.of(queue, Phase::Dead).count() as u64;
-        !paused && self.has_room(queue) && dead < settings.dead_letter.max_messages
+        dead >= self.queues[queue].settings.dead_letter.max_messages
     }
 
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.

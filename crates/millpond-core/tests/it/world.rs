@@ -447,6 +447,7 @@ impl World {
             let blocked = self.model.judge_blocked(queue).filter(|verdict| *verdict != Verdict::Block);
             let free = self.storage == StorageState::Roomy;
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
+            self.judge_stuck(queue);
         }
         if self.storage == StorageState::SettleOnly {
             return;

@@ -89,7 +89,8 @@ fn mixed() -> impl Strategy<Value = Shape> {
     let max_attempts = prop_oneof![Just(3_u32), Just(12)];
     let budget = prop_oneof![Just(1.0), Just(0.5), Just(0.2), Just(0.0)];
     let labels = (prop_oneof![Just(1_u8), Just(2), Just(4)], 1..4_u8, 0..3_u8);
-    let bounds = (overflow, prop_oneof![3 => Just(11_u64), 3 => Just(5), 2 => Just(60)], any::<bool>());
+    let bounds =
+        (overflow, prop_oneof![3 => Just(11_u64), 3 => Just(5), 1 => Just(3), 2 => Just(60)], any::<bool>());
     (order, priority, bounds, prefetch, dead_burst, max_keys, max_attempts, budget, labels).prop_map(
         |(order, priority, bounds, prefetch, dead_burst, max_keys, max_attempts, budget, labels)| {
             let (overflow, room, elsewhere) = bounds;
@@ -162,7 +163,7 @@ pub(crate) fn declared(shapes: &[Shape; 3]) -> Declared {
     let bounded = QueueSettings {
         concurrency: Some(3),
         max_wait: promises.then_some(s(5)),
-        dead_letter: DeadLetterSettings { max_messages: 4, ..bounded.dead_letter.clone() },
+        dead_letter: DeadLetterSettings { max_messages: 3, ..bounded.dead_letter.clone() },
         ..bounded
     };
     let push = |settings: QueueSettings, shape: &Shape| QueueSettings {
