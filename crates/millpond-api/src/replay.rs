@@ -72,6 +72,10 @@ pub struct Replay {
     pub url: Option<String>,
     /// `running`, `done`, `cancelled`, or `dry-run` if nothing was changed.
     pub status: String,
+    /// What a running one waits for: `pace`, its rate; `room`, room in the queue, or its turn behind those who wait at
+    /// its door; `disk`, room on the disk. Missing while it waits for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     /// Dead letters that it set out to put back.
     pub selected: u64,
     /// Those that went back to work so far; in a dry run, those that would.

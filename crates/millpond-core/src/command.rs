@@ -8,7 +8,7 @@ use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, Share
 use crate::name::{Label, Name};
 use crate::notice::Notice;
 use crate::record::Record;
-use crate::replay::{ReplayPlan, ReplayTask, ReplayWish};
+use crate::replay::{ReplayList, ReplayPlan, ReplayTask, ReplayWish};
 use crate::settings::{Order, QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
 use crate::time::{Spoken, Wall};
@@ -385,8 +385,8 @@ pub enum Reply {
     Paused(Result<(), QueueError>),
     /// What the replay does, or would do.
     ReplayStarted(Result<ReplayPlan, ReplayError>),
-    /// The remembered replays, oldest first.
-    Replays(Result<Vec<ReplayTask>, QueueError>),
+    /// The remembered replays.
+    Replays(Result<ReplayList, QueueError>),
     /// How many messages were cancelled.
     Purged(Result<u64, QueueError>),
     /// The task as it stands after the cancellation.

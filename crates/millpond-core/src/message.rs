@@ -3,7 +3,7 @@
 //! Owns the data only. Must never decide a transition: that is the pond's.
 
 use crate::identity::Seq;
-use crate::name::Label;
+use crate::name::{Label, Name};
 use crate::time::Wall;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -150,12 +150,22 @@ pub struct IdempotencyKey {
 }
 
 /// Who holds a leased message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// A worker that asked for it.
     Worker,
-    /// A call to the queue's target.
-    Push,
+    /// A call to this target: the queue's at that time, which need not be its target any more.
+    Push(Name),
+}
+
+impl Holder {
+    /// The target that is called.
+    pub fn target(&self) -> Option<&Name> {
+        match self {
+            Self::Worker => None,
+            Self::Push(target) => Some(target),
+        }
+    }
 }
 
 /// How one hand-out ended.
@@ -243,6 +253,8 @@ impl Failure {
 pub struct Attempt {
     /// Which hand-out, from 1.
     pub delivery: u32,
+    /// Who had it.
+    pub holder: Holder,
     /// When it began.
     pub started: Wall,
     /// How long it took, in microseconds.
@@ -289,7 +301,7 @@ impl DeadReason {
 }
 
 /// The latest hand-out of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOut {
     /// The boot that made it.
     pub epoch: u32,

@@ -54,7 +54,8 @@ impl fmt::Display for Notice {
             ),
             Self::DeadLettersFull { queue, kept, .. } => write!(
                 formatter,
-                "queue {queue} hands out nothing: its {kept} dead letters are as many as are kept; replay or delete some"
+                "queue {queue} hands out nothing: its {kept} dead letters are as many as are kept; mend the cause, then replay \
+                 some, which works though the queue is full, or delete them"
             ),
         }
     }

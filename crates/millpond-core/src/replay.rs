@@ -97,6 +97,37 @@ impl ReplayState {
     }
 }
 
+/// What a running replay waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// Its rate.
+    Pace,
+    /// Room under the queue's bounds, or its turn behind those who wait at a full queue's door.
+    Room,
+    /// Room on the disk.
+    Disk,
+}
+
+impl WaitsFor {
+    /// The word used on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pace => "pace",
+            Self::Room => "room",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// The replays of a queue that are remembered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ReplayList {
+    /// Oldest first; at most one runs, the last.
+    pub tasks: Vec<ReplayTask>,
+    /// What the running one waits for, if it does.
+    pub waits_for: Option<WaitsFor>,
+}
+
 /// One replay, running or remembered. It is part of its queue's record, and so goes on after a restart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayTask {

@@ -80,7 +80,8 @@ mod tests {
     use std::time::Duration;
 
     fn attempt(outcome: AttemptOutcome, failure: Option<Failure>) -> Attempt {
-        Attempt { delivery: 3, started: Wall(11), micros: 12, outcome, failure }
+        let holder = if failure.is_some() { Holder::Push(Name::new("t").unwrap()) } else { Holder::Worker };
+        Attempt { delivery: 3, holder, started: Wall(11), micros: 12, outcome, failure }
     }
 
     fn full_message() -> Message {
@@ -105,7 +106,7 @@ mod tests {
                 epoch: 8,
                 started: Wall(9),
                 until: Wall(10),
-                holder: Holder::Push,
+                holder: Holder::Push(Name::new(&"n".repeat(Name::LENGTH_MAX)).unwrap()),
                 settled: Some(AttemptOutcome::Throttled),
             }),
             first_started: Some(Wall(-5)),

@@ -14,7 +14,7 @@ use millpond_core::command::{
 use millpond_core::identity::{Keys, Receipt, Seq};
 use millpond_core::message::{Failure, Phase, SharedContent};
 use millpond_core::name::Name;
-use millpond_core::replay::{ReplayPlan, ReplayTask, ReplayWish};
+use millpond_core::replay::{ReplayList, ReplayPlan, ReplayTask, ReplayWish};
 use millpond_core::settings::QueueSettings;
 use millpond_core::stats::TargetStats;
 use millpond_core::time::Wall;
@@ -387,8 +387,8 @@ impl Handle {
         }
     }
 
-    /// The remembered replays of a queue, oldest first.
-    pub async fn replays(&self, queue: Name) -> Result<Vec<ReplayTask>, CallError<QueueError>> {
+    /// The remembered replays of a queue.
+    pub async fn replays(&self, queue: Name) -> Result<ReplayList, CallError<QueueError>> {
         match self.ask(Command::Replays(queue)).await?.reply {
             Reply::Replays(result) => Ok(result?),
             other => unexpected(&other),

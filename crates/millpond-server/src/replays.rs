@@ -18,7 +18,7 @@ use millpond_config::quantity::{format_rate, parse_duration, parse_rate};
 use millpond_core::command::ReplayError;
 use millpond_core::message::DeadReason;
 use millpond_core::name::{Label, Name};
-use millpond_core::replay::{self, ReplayPlan, ReplayTask, ReplayWhich, ReplayWish};
+use millpond_core::replay::{self, ReplayList, ReplayPlan, ReplayTask, ReplayWhich, ReplayWish, WaitsFor};
 use millpond_core::time::Wall;
 use millpond_engine::handle::CallError;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) async fn replay(
     let mut replay = match plan.task {
         Some(number) => {
             tracing::info!(%queue, number, selected = plan.selected, "replay of dead letters started");
-            shown_task(&queue, &one(&shared, &queue, number).await?)
+            one(&shared, &queue, number).await?
         }
         None => dry(&queue, &plan),
     };
@@ -57,8 +57,9 @@ pub(crate) async fn replay(
 
 /// `GET /v1/queues/{queue}/dead/replays`: the one that runs and the latest that ended.
 pub(crate) async fn list(State(shared): State<Arc<Shared>>, QueueName(queue): QueueName) -> Answer {
-    let tasks = tasks(&shared, &queue).await?;
-    Ok(json(&Replays { replays: tasks.iter().map(|task| shown_task(&queue, task)).collect() }))
+    let list = replays_of(&shared, &queue).await?;
+    let shown = list.tasks.iter().map(|task| shown_task(&queue, task, list.waits_for));
+    Ok(json(&Replays { replays: shown.collect() }))
 }
 
 /// `GET /v1/queues/{queue}/dead/replays/{number}`.
@@ -67,7 +68,7 @@ pub(crate) async fn get(
     QueueName(queue): QueueName,
     TaskNumber(number): TaskNumber,
 ) -> Answer {
-    Ok(json(&shown_task(&queue, &one(&shared, &queue, number).await?)))
+    Ok(json(&one(&shared, &queue, number).await?))
 }
 
 /// `DELETE /v1/queues/{queue}/dead/replays/{number}`: ends it; what is back stays back.
@@ -79,17 +80,19 @@ pub(crate) async fn cancel(
     let task = shared.handle.cancel_replay(queue.clone(), number).await;
     let task = task.map_err(|error| refused(&error, queue.as_str()))?;
     tracing::info!(%queue, number, status = task.state.as_str(), "replay of dead letters cancelled");
-    Ok(json(&shown_task(&queue, &task)))
+    Ok(json(&shown_task(&queue, &task, None)))
 }
 
-async fn tasks(shared: &Shared, queue: &Name) -> Result<Vec<ReplayTask>, Refusal> {
+async fn replays_of(shared: &Shared, queue: &Name) -> Result<ReplayList, Refusal> {
     shared.handle.replays(queue.clone()).await.map_err(|error| refused(&error, queue.as_str()))
 }
 
-async fn one(shared: &Shared, queue: &Name, number: u32) -> Result<ReplayTask, Refusal> {
-    let found = tasks(shared, queue).await?.into_iter().find(|task| task.number == number);
+async fn one(shared: &Shared, queue: &Name, number: u32) -> Result<Replay, Refusal> {
+    let list = replays_of(shared, queue).await?;
+    let found = list.tasks.iter().find(|task| task.number == number);
     let unknown = CallError::Refused(ReplayError::UnknownTask(number));
-    found.ok_or_else(|| refused(&unknown, queue.as_str()))
+    let found = found.ok_or_else(|| refused(&unknown, queue.as_str()))?;
+    Ok(shown_task(queue, found, list.waits_for))
 }
 
 /// What the engine refused, with the message's id where it names one.
@@ -102,12 +105,13 @@ fn not_started(shared: &Shared, error: &CallError<ReplayError>, queue: &Name) ->
     }
 }
 
-fn shown_task(queue: &Name, task: &ReplayTask) -> Replay {
+fn shown_task(queue: &Name, task: &ReplayTask, waits_for: Option<WaitsFor>) -> Replay {
     Replay {
         queue: queue.as_str().to_owned(),
         number: Some(task.number),
         url: Some(format!("/v1/queues/{queue}/dead/replays/{}", task.number)),
         status: task.state.as_str().to_owned(),
+        waits_for: waits_for.filter(|_| task.is_running()).map(|what| what.as_str().to_owned()),
         selected: task.selected,
         replayed: task.replayed,
         remaining: task.remaining(),
@@ -126,6 +130,7 @@ fn dry(queue: &Name, plan: &ReplayPlan) -> Replay {
         number: None,
         url: None,
         status: "dry-run".to_owned(),
+        waits_for: None,
         selected: plan.selected,
         replayed: plan.selected,
         remaining: 0,

@@ -73,8 +73,8 @@ pub struct New {
 /// Who gets a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taker {
-    /// The queue's target.
-    Target,
+    /// This target, which is called.
+    Target(usize),
     /// A worker, which may say who it is.
     Worker(Option<u8>),
 }
@@ -119,9 +119,8 @@ pub struct Message {
     pub due_since: Mono,
     /// A hand-out of the boot before, whose record was lost.
     pub lost: Option<Receipt>,
-    /// When calls with it ended that may still be worked on. One that was never reported, with its number: it is
-    /// remembered only while no later hand-out was made.
-    given_up: Vec<(Wall, Option<u32>)>,
+    /// When calls with it ended that may still be worked on, and which target was called.
+    given_up: Vec<(Wall, usize)>,
     /// A backoff that the pond has yet to name: its shortest and longest length.
     pub open_backoff: Option<(Duration, Duration)>,
     key: Option<(u128, u128)>,
@@ -334,39 +333,30 @@ impl Model {
     /// Calls that occupy a target.
     pub fn occupied(&self, target: usize) -> usize {
         let leased = self.messages.values().filter(|message| {
-            message.phase == Phase::Leased
-                && self.queues[message.queue].target == Some(target)
-                && message.hold.is_some_and(|hold| hold.taker == Taker::Target)
+            let called = message.hold.is_some_and(|hold| hold.taker == Taker::Target(target));
+            message.phase == Phase::Leased && called
         });
         leased.count() + self.targets[target].held_until.len()
     }
 
-    /// A call ended that may still be worked on.
+    /// A call of a target ended that may still be worked on.
     ///
     /// # Panics
-    /// If the message was never handed out.
-    pub fn give_up_call(&mut self, receipt: Receipt, was_reported: bool, now: Now) {
-        let message = self.messages.get_mut(&receipt.seq.0).expect("known");
-        let Some(target) = self.queues[message.queue].target else { return };
+    /// If the message is not known.
+    pub fn give_up_call(&mut self, seq: u64, target: usize, now: Now) {
         let held = self.targets[target].settings.hold();
         self.targets[target].held_until.push(now.mono.plus(held));
-        assert!(message.hold.is_some(), "it was handed out");
-        message.given_up.push((now.wall, (!was_reported).then_some(receipt.delivery)));
+        self.messages.get_mut(&seq).expect("known").given_up.push((now.wall, target));
     }
 
-    /// After a restart: calls that were given up occupy their targets for the rest of the hold, as far as the cap
-    /// has places.
+    /// After a restart: calls that were given up occupy the targets that were called for the rest of the hold.
     fn restore_holds(&mut self, now: Now) {
-        for message in self.messages.values().cloned().collect::<Vec<_>>() {
-            let Some(target) = self.queues[message.queue].target else { continue };
-            let TargetSettings { concurrency, .. } = self.targets[target].settings;
-            let held = i64::try_from(self.targets[target].settings.hold().as_micros()).expect("a short time");
-            for &(ended, number) in &message.given_up {
-                let known = number.is_none_or(|number| number == message.delivery);
-                let until = Mono(now.mono.0 + (ended.0 + held - now.wall.0).min(held));
-                if known && until > now.mono && self.occupied(target) < concurrency as usize {
-                    self.targets[target].held_until.push(until);
-                }
+        for &(ended, target) in self.messages.values().flat_map(|message| &message.given_up) {
+            let Target { settings, held_until, .. } = &mut self.targets[target];
+            let held = i64::try_from(settings.hold().as_micros()).expect("a short time");
+            let until = Mono(now.mono.0 + (ended.0 + held - now.wall.0).min(held));
+            if until > now.mono {
+                held_until.push(until);
             }
         }
     }
@@ -381,9 +371,13 @@ impl Model {
 
     /// Whether the queue may hand anything out now.
     pub fn is_open(&self, queue: usize) -> bool {
-        let Queue { settings, paused, .. } = &self.queues[queue];
+        !self.queues[queue].paused && self.has_room(queue) && !self.is_full_of_dead(queue)
+    }
+
+    /// Whether there is no room for more dead letters.
+    pub fn is_full_of_dead(&self, queue: usize) -> bool {
         let dead = self.of(queue, Phase::Dead).count() as u64;
-        !paused && self.has_room(queue) && dead < settings.dead_letter.max_messages
+        dead >= self.queues[queue].settings.dead_letter.max_messages
     }
 
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.

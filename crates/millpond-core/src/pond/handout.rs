@@ -128,7 +128,8 @@ impl Pond {
             self.targets[index].turn = number.0 as usize + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(pick.seq).occupies = Some(index);
-            let leased = Box::new(self.hand_out(number, pick, Holder::Push, None, lease, now));
+            let holder = Holder::Push(self.targets[index].name.clone());
+            let leased = Box::new(self.hand_out(number, pick, holder, None, lease, now));
             self.effects.push(Effect::Dispatch { target: TargetNumber(index), leased });
         }
     }
@@ -165,6 +166,7 @@ impl Pond {
             slot.started = now.mono;
             slot.message.consumer.clone_from(&consumer);
             slot.message.deliveries += 1;
+            let holder = holder.clone();
             slot.message.hand_out = Some(HandOut { epoch, started: now.wall, until, holder, settled: None });
         });
         let is_audited = self.queue_ref(number).calibration.is_open(seq);

@@ -38,7 +38,7 @@ impl Pond {
         let queue = self.queue_ref(number);
         if queue.paused {
             Some(if queue.deaths.burst { Held::DeadBurst } else { Held::Paused })
-        } else if queue.dead.len() as u64 >= queue.settings.dead_letter.max_messages {
+        } else if queue.dead_letters_are_full() {
             Some(Held::DeadLettersFull)
         } else if self.storage == StorageState::SettleOnly {
             Some(Held::StorageFull)
@@ -76,6 +76,10 @@ impl Pond {
             queue.deaths.full_told = true;
             let (queue, owner) = (queue.name.clone(), queue.settings.dead_letter.owner.clone());
             self.effects.push(Effect::Notice(Notice::DeadLettersFull { queue, kept, owner }));
+        }
+        if self.queue_ref(number).dead_letters_are_full() {
+            // A replay that waited for room waits for it no longer.
+            self.room_may_be_free(number);
         }
     }
 }

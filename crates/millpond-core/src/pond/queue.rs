@@ -228,7 +228,12 @@ impl Queue {
             && !self.deleted
             && self.ready.has_eligible()
             && self.cap.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
-            && (self.dead.len() as u64) < self.settings.dead_letter.max_messages
+            && !self.dead_letters_are_full()
+    }
+
+    /// Whether there is no room for more dead letters.
+    pub(super) fn dead_letters_are_full(&self) -> bool {
+        self.dead.len() as u64 >= self.settings.dead_letter.max_messages
     }
 
     /// Tells the queue's target what has changed: it must not ask all its queues at every turn.

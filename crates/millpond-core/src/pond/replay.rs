@@ -1,7 +1,8 @@
 //! Dead letters: back to work, or gone for good.
 //!
 //! Owns replays: counted first, then done in bounded steps at their pace and within the queue's bounds, across
-//! restarts. Must never replay what is not dead, nor anything twice for one task, nor lose one on the way.
+//! restarts. Only where full dead letters hold the queue do they go beyond its bounds. Must never replay what is not
+//! dead, nor anything twice for one task, nor lose one on the way.
 
 use super::timers::Timer;
 use super::{Gated, Pond, Slots, View};
@@ -11,7 +12,9 @@ use crate::message::{Phase, QueueNumber};
 use crate::name::Name;
 use crate::rate::{Pacer, Rate};
 use crate::record::Record;
-use crate::replay::{ReplayPlan, ReplayState, ReplayTask, ReplayWhich, ReplayWish, Verdict};
+use crate::replay::{
+    ReplayList, ReplayPlan, ReplayState, ReplayTask, ReplayWhich, ReplayWish, Verdict, WaitsFor,
+};
 use crate::time::{Mono, Now};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,8 +41,8 @@ pub(super) struct Replays {
     pacer: Option<Pacer>,
     /// When the running one goes on, while it waits.
     wake: Option<Mono>,
-    /// It found no room at its last step.
-    wants_room: bool,
+    /// What it waited for after its last step.
+    waited_for: Option<WaitsFor>,
 }
 
 impl Replays {
@@ -53,7 +56,12 @@ impl Replays {
 
     /// Whether the running one waits, and for more than its pace.
     pub(super) fn waits_for_room(&self) -> bool {
-        self.wants_room && self.wake.is_some()
+        self.waits_for().is_some_and(|what| what != WaitsFor::Pace)
+    }
+
+    /// What the running one waits for.
+    fn waits_for(&self) -> Option<WaitsFor> {
+        self.waited_for.filter(|_| self.wake.is_some())
     }
 
     /// Counts one that went back.
@@ -157,7 +165,11 @@ impl Pond {
 
     pub(super) fn replays(&mut self, request: RequestId, queue: &Name, now: Now) {
         let result = match self.queue_named(queue) {
-            Some(number) => Ok(self.queue_ref(number).replays.tasks.iter().cloned().collect()),
+            Some(number) => {
+                let replays = &self.queue_ref(number).replays;
+                let tasks = replays.tasks.iter().cloned().collect();
+                Ok(ReplayList { tasks, waits_for: replays.waits_for() })
+            }
             None => Err(QueueError::Unknown),
         };
         // What is told of a replay must have happened for good.
@@ -347,20 +359,31 @@ impl Pond {
 
     /// Until when the next one of a replay must wait: for room, or for the pace; `None`: it may go, and is counted.
     fn replay_must_wait(&mut self, number: QueueNumber, seq: Seq, now: Now) -> Option<Mono> {
-        let (class, bytes) = {
-            let message = &self.slot(seq).message;
-            (message.criticality, u64::from(message.size_bytes))
+        let wants_room = match self.storage {
+            StorageState::Roomy => self.has_no_room_for(number, seq).then_some(WaitsFor::Room),
+            StorageState::NoEnqueue | StorageState::SettleOnly => Some(WaitsFor::Disk),
         };
-        // Those who wait at the door come first: what a replay took from them bit by bit, they would wait for in vain.
-        let wants_room = self.storage != StorageState::Roomy
-            || !self.queue_ref(number).blocked.is_empty()
-            || self.excess(number, class, 1, bytes).is_some();
-        self.queue_mut(number).replays.wants_room = wants_room;
-        if wants_room {
+        let replays = &mut self.queue_mut(number).replays;
+        replays.waited_for = wants_room.or(Some(WaitsFor::Pace));
+        if wants_room.is_some() {
             return Some(now.mono.plus(LOOK_AGAIN_AFTER));
         }
-        let pacer = self.queue_mut(number).replays.pacer.as_mut()?;
+        let pacer = replays.pacer.as_mut()?;
         if pacer.admit(now.mono) { None } else { Some(pacer.ready_at()) }
+    }
+
+    /// Whether a dead letter must wait until its queue has room for it.
+    fn has_no_room_for(&self, number: QueueNumber, seq: Seq) -> bool {
+        let queue = self.queue_ref(number);
+        if queue.dead_letters_are_full() {
+            // Nothing is handed out, so nothing would ever make room: as many go back beyond the bounds as there are
+            // too many here. That is no new work, and no more is kept than before.
+            return false;
+        }
+        let message = &self.slot(seq).message;
+        let (class, bytes) = (message.criticality, u64::from(message.size_bytes));
+        // Those who wait at the door come first: what a replay took from them bit by bit, they would wait for in vain.
+        !queue.blocked.is_empty() || self.excess(number, class, 1, bytes).is_some()
     }
 
     fn replay_one(&mut self, seq: Seq, now: Now) {

@@ -35,7 +35,7 @@ struct Common {
 struct Completion {
     common: Common,
     epoch: u32,
-    pushed: bool,
+    holder: Holder,
     consumer: Option<Label>,
     result_type: Option<String>,
     /// From its end until its status is forgotten, by wall time.
@@ -115,7 +115,7 @@ impl Resting {
     }
 
     fn add_completed(&mut self, message: &Message, clock_micros: i64, kept_micros: i64) {
-        let (Some(hand_out), [attempt]) = (message.hand_out, &message.history[..]) else {
+        let (Some(hand_out), [attempt]) = (&message.hand_out, &message.history[..]) else {
             unreachable!("a plainly completed message was handed out once")
         };
         let finished = message.finished.unwrap_or_default();
@@ -134,7 +134,7 @@ impl Resting {
         let completion = Completion {
             common: common(message, clock_micros),
             epoch: hand_out.epoch,
-            pushed: hand_out.holder == Holder::Push,
+            holder: hand_out.holder.clone(),
             consumer: message.consumer.clone(),
             result_type: message.result.as_ref().map(|(content_type, _)| content_type.clone()),
             retention_micros: message.due.0.wrapping_sub(finished.0),
@@ -245,11 +245,12 @@ fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Opti
         epoch: completion.epoch,
         started,
         until: Wall(started.0.wrapping_add(lease)),
-        holder: if completion.pushed { Holder::Push } else { Holder::Worker },
+        holder: completion.holder.clone(),
         settled: Some(AttemptOutcome::Succeeded),
     });
     message.history.push(Attempt {
         delivery: 1,
+        holder: completion.holder.clone(),
         started,
         micros: took.wrapping_add(longer).cast_unsigned(),
         outcome: AttemptOutcome::Succeeded,
@@ -327,7 +328,7 @@ fn is_untouched(message: &Message) -> bool {
 
 /// Whether a message was done at its first hand-out, and nothing else is known of it.
 fn is_plainly_completed(message: &Message) -> bool {
-    let (Some(hand_out), [attempt]) = (message.hand_out, &message.history[..]) else { return false };
+    let (Some(hand_out), [attempt]) = (&message.hand_out, &message.history[..]) else { return false };
     message.phase == Phase::Succeeded
         && is_first_life(message)
         && message.deliveries == 1
@@ -336,6 +337,7 @@ fn is_plainly_completed(message: &Message) -> bool {
         && hand_out.settled == Some(AttemptOutcome::Succeeded)
         && attempt.outcome == AttemptOutcome::Succeeded
         && attempt.delivery == 1
+        && attempt.holder == hand_out.holder
         && attempt.started == hand_out.started
         && attempt.failure.is_none()
 }
@@ -422,15 +424,18 @@ pub(in crate::pond) mod tests {
         message.finished = Some(finished);
         message.due = Wall(finished.0 + 60_000_000);
         message.result = (!kind.is_multiple_of(3)).then(|| (format!("text/{}", kind % 3), 17));
+        let till = crate::name::Name::new("till").unwrap();
+        let holder = if kind.is_multiple_of(2) { Holder::Push(till) } else { Holder::Worker };
         message.hand_out = Some(HandOut {
             epoch: kind,
             started,
             until: Wall(started.0 + 30_000_000),
-            holder: if kind.is_multiple_of(2) { Holder::Push } else { Holder::Worker },
+            holder: holder.clone(),
             settled: Some(AttemptOutcome::Succeeded),
         });
         message.history = vec![Attempt {
             delivery: 1,
+            holder,
             started,
             micros: took.unsigned_abs() + u64::from(kind % 2),
             outcome: AttemptOutcome::Succeeded,

@@ -239,11 +239,11 @@ impl Pond {
             Phase::Ready => None,
             Phase::Delayed => Some(resume(now, message.accepted, message.due)),
             Phase::Backoff => {
-                let returned = message.hand_out.map_or(message.accepted, |hand_out| hand_out.until);
+                let returned = message.hand_out.as_ref().map_or(message.accepted, |hand_out| hand_out.until);
                 Some(resume(now, returned, message.due))
             }
             Phase::Leased => {
-                let hand_out = message.hand_out.expect("a leased message has been handed out");
+                let hand_out = message.hand_out.as_ref().expect("a leased message has been handed out");
                 slot.started = now.mono_at(hand_out.started).min(now.mono);
                 slot.restored_lease = true;
                 Some(resume(now, hand_out.started, hand_out.until))
@@ -264,12 +264,12 @@ impl Pond {
             slot.expiry_timer = Some(at);
             self.expiries.set(seq, at, message.ttl_micros());
         }
-        let pushed = message.phase == Phase::Leased
-            && message.hand_out.is_some_and(|hand_out| hand_out.holder == Holder::Push);
+        // A call that was under way may still be worked on: it keeps its place until its lease ends, at the target that
+        // was called, and though that may have fewer places now.
+        let hand_out = message.hand_out.as_ref().filter(|_| message.phase == Phase::Leased);
+        let called = hand_out.and_then(|hand_out| target_called(&self.targets, &hand_out.holder));
         let queue = &mut self.queues[message.queue.0 as usize];
-        // A call that was under way may still be worked on: it keeps its place until its lease ends, as far as
-        // the cap, which may have been lowered, has one.
-        if let Some(target) = queue.target.filter(|&target| pushed && self.targets[target].has_room()) {
+        if let Some(target) = called {
             self.targets[target].occupied += 1;
             slot.occupies = Some(target);
         }
@@ -280,36 +280,32 @@ impl Pond {
     }
 
     /// Calls that timed out, or were never reported, may still be worked on: they keep their places for the rest
-    /// of the hold, as far as the cap, after the calls under way, has them.
+    /// of the hold.
     fn restore_holds(&mut self, now: Now) {
         let held: Vec<(usize, Mono)> =
             self.slots.awake().flat_map(|slot| self.held_for(&slot.message, now)).collect();
         for (target, until) in held {
-            if self.targets[target].has_room() {
-                self.targets[target].occupied += 1;
-                self.hold(target, until.since(now.mono), now);
-            }
+            self.targets[target].occupied += 1;
+            self.hold(target, until.since(now.mono), now);
         }
     }
 
-    /// Until when ended calls with a message still occupy its queue's target.
+    /// Until when ended calls with a message still occupy the targets that were called.
     fn held_for(&self, message: &Message, now: Now) -> impl Iterator<Item = (usize, Mono)> {
-        let target = self.queue_ref(message.queue).target;
-        target.into_iter().flat_map(move |target| {
-            let hold = self.targets[target].settings.hold();
-            let occupying = message.history.iter().filter(|attempt| match attempt.outcome {
-                AttemptOutcome::TimedOut => true,
-                // Whether a worker or a call had it is known of the latest hand-out only.
-                AttemptOutcome::LeaseExpired => message.hand_out.is_some_and(|hand_out| {
-                    hand_out.holder == Holder::Push && attempt.delivery == message.delivery()
-                }),
-                _ => false,
-            });
-            occupying
-                .map(move |attempt| (target, resume(now, attempt.ended(), attempt.ended().plus(hold))))
-                .filter(move |(_, until)| *until > now.mono)
-        })
+        let held = message.history.iter().filter_map(move |attempt| {
+            let held = matches!(attempt.outcome, AttemptOutcome::TimedOut | AttemptOutcome::LeaseExpired);
+            let target = target_called(&self.targets, &attempt.holder).filter(|_| held)?;
+            let ended = attempt.ended();
+            Some((target, resume(now, ended, ended.plus(self.targets[target].settings.hold()))))
+        });
+        held.filter(move |(_, until)| *until > now.mono)
     }
+}
+
+/// The target that was called, if it is still configured.
+fn target_called(targets: &[Target], holder: &Holder) -> Option<usize> {
+    let called = holder.target()?;
+    targets.iter().position(|target| target.name == *called)
 }
 
 /// Counts a restored message in where it stands. It can come before what its group had so far: a replayed one has a

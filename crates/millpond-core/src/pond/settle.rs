@@ -39,7 +39,7 @@ impl Pond {
             // another one may have been lost after them.
             return if message.phase.is_terminal() { Standing::Lost } else { Standing::Holding };
         }
-        let Some(hand_out) = message.hand_out else { return Standing::Lost };
+        let Some(hand_out) = &message.hand_out else { return Standing::Lost };
         if receipt.epoch != hand_out.epoch || receipt.delivery != message.delivery() {
             return Standing::Lost;
         }
@@ -59,12 +59,16 @@ impl Pond {
             slot.message.deliveries += behind;
             slot.started = now.mono;
             let (epoch, holder, consumer) = (receipt.epoch, Holder::Worker, None);
+            let record = Record::Leased {
+                receipt,
+                started: now.wall,
+                until: now.wall,
+                holder: holder.clone(),
+                consumer,
+            };
             slot.message.hand_out =
                 Some(HandOut { epoch, started: now.wall, until: now.wall, holder, settled: None });
-            self.emit(
-                Record::Leased { receipt, started: now.wall, until: now.wall, holder, consumer },
-                false,
-            );
+            self.emit(record, false);
         }
     }
 
@@ -250,13 +254,13 @@ impl Pond {
             return Err(SettleError::TooLong);
         }
         let until = now.wall.plus(lease);
-        let mut hand_out = slot.message.hand_out.expect("a leased message has been handed out");
+        let mut hand_out = slot.message.hand_out.clone().expect("a leased message has been handed out");
         let held = now.mono.since(slot.started);
         let started = Wall(now.wall.0.saturating_sub_unsigned(duration_micros(held)));
         if started.0.abs_diff(hand_out.started.0) > CLOCK_SET_MICROS {
             // The clock has been set since. A restart waits for an end no longer than from the beginning to there, so
             // both must be by one clock.
-            let (holder, consumer) = (hand_out.holder, slot.message.consumer.clone());
+            let (holder, consumer) = (hand_out.holder.clone(), slot.message.consumer.clone());
             hand_out.started = started;
             self.emit(Record::Leased { receipt, started, until, holder, consumer }, false);
         } else {

@@ -123,12 +123,13 @@ impl Pond {
         now: Now,
     ) -> Attempt {
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
-        assert!(slot.message.hand_out.is_some(), "only what was handed out can come back");
+        let hand_out = slot.message.hand_out.as_ref().expect("only what was handed out can come back");
+        let holder = hand_out.holder.clone();
         let micros = u64::try_from(now.mono.since(slot.started).as_micros()).unwrap_or(u64::MAX);
         self.queues[slot.message.queue.0 as usize].totals.ended(outcome);
         // By the clock of now, which may have been set since: a wait that begins here is measured from its end.
         let started = Wall(now.wall.0.saturating_sub_unsigned(micros));
-        Attempt { delivery: slot.message.delivery(), started, micros, outcome, failure }
+        Attempt { delivery: slot.message.delivery(), holder, started, micros, outcome, failure }
     }
 
     /// Notes an ended hand-out in the message. `by_holder`: its holder settled it, so its receipt is spent.

@@ -1,9 +1,11 @@
 //! Why a queue hands out nothing: a burst of deaths, full dead letters, a full disk, an operator.
 
-use crate::rig::{QUEUE, Rig, complete, dead, message, name, retry, s, target};
-use millpond_core::command::{CallOutcome, Command, Input, Reply, StorageState};
+use crate::rig::{QUEUE, Rig, complete, dead as rejected, message, name, retry, s, target};
+use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, StorageState};
 use millpond_core::notice::Notice;
-use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
+use millpond_core::rate::Rate;
+use millpond_core::replay::{ReplayState, ReplayWhich, ReplayWish, WaitsFor};
+use millpond_core::settings::{DeadLetterSettings, Overflow, QueueSettings, RetrySettings};
 use millpond_core::stats::Held;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ fn small(max_messages: u64) -> QueueSettings {
 fn die(rig: &mut Rig, count: usize) {
     for _ in 0..count {
         let receipt = rig.lease_one();
-        rig.settle(receipt, dead()).unwrap();
+        rig.settle(receipt, rejected()).unwrap();
     }
 }
 
@@ -124,6 +126,96 @@ fn full_dead_letters_hold_the_queue_and_say_so_once() {
     assert_eq!((rig.stats().held, rig.notices.len()), (Some(Held::DeadLettersFull), 3), "and at every start");
 }
 
+/// A queue with room for so many messages, full, and with dead letters that are full too.
+fn full_of_both(settings: QueueSettings, room: u64, dead: usize) -> Rig {
+    let settings = QueueSettings { max_messages: Some(room), dead_burst: 0, ..settings };
+    let mut rig = Rig::new(settings);
+    rig.fill(dead);
+    for leased in rig.lease(dead) {
+        rig.settle(leased.receipt, rejected()).unwrap();
+    }
+    rig.fill(usize::try_from(room).unwrap());
+    let full = (rig.stats().dead, rig.stats().ready, rig.stats().held);
+    assert_eq!(full, (dead as u64, room, Some(Held::DeadLettersFull)));
+    rig
+}
+
+#[test]
+fn a_replay_moves_a_queue_again_that_is_full_and_full_of_dead_letters_too() {
+    let mut rig = full_of_both(small(3), 5, 3);
+    rig.replay(ReplayWhich::All).unwrap();
+    assert_eq!((rig.stats().held, rig.stats().ready, rig.stats().dead), (None, 6, 2));
+    rig.pass(s(5));
+    assert_eq!((rig.stats().ready, rig.stats().dead), (6, 2), "one beyond the bound is enough");
+    assert_eq!(rig.replay_list().waits_for, Some(WaitsFor::Room));
+    assert!(matches!(rig.enqueue(message()), Err(EnqueueError::QueueFull { .. })), "new work finds no room");
+    for left in [5, 5, 5, 4] {
+        let receipt = rig.lease_one();
+        rig.settle(receipt, complete()).unwrap();
+        rig.pass(s(1));
+        assert_eq!(rig.stats().ready, left, "then it goes on within the bound");
+    }
+    assert_eq!((rig.replays()[0].state, rig.stats().dead), (ReplayState::Done, 0));
+}
+
+#[test]
+fn what_dies_again_in_a_queue_that_is_full_of_both_never_makes_it_grow() {
+    let mut rig = full_of_both(small(3), 5, 3);
+    rig.replay(ReplayWhich::All).unwrap();
+    for _ in 0..2 {
+        die(&mut rig, 1);
+        assert_eq!((rig.stats().ready, rig.stats().dead), (6, 2), "for each that dies, one goes back");
+    }
+    assert_eq!(rig.replays()[0].state, ReplayState::Done, "what died since is not meant");
+    die(&mut rig, 1);
+    assert_eq!((rig.stats().held, rig.stats().ready, rig.stats().dead), (Some(Held::DeadLettersFull), 5, 3));
+    rig.replay(ReplayWhich::All).unwrap();
+    // Of those that are out, more can die than there is room for.
+    let leased = rig.lease(6);
+    for one in leased {
+        rig.settle(one.receipt, rejected()).unwrap();
+    }
+    rig.pass(s(5));
+    let stats = rig.stats();
+    assert_eq!((stats.ready + stats.dead, stats.leased), (8, 0), "nothing is lost");
+    assert_eq!(stats.held, Some(Held::DeadLettersFull), "its last one has gone back");
+}
+
+#[test]
+fn a_replay_of_a_queue_that_is_full_of_both_keeps_to_its_pace_and_to_the_disk() {
+    let mut rig = full_of_both(small(3), 6, 6);
+    let rate = Some(Rate { events: 1, per: s(10) });
+    rig.input(Input::Storage(StorageState::NoEnqueue));
+    rig.start_replay(ReplayWish { rate, ..ReplayWish::plain(ReplayWhich::All) }, false).unwrap();
+    rig.pass(s(60));
+    assert_eq!((rig.stats().dead, rig.replay_list().waits_for), (6, Some(WaitsFor::Disk)));
+    rig.input(Input::Storage(StorageState::Roomy));
+    for dead in [5, 4, 3] {
+        let held = Some(Held::DeadLettersFull);
+        assert_eq!((rig.stats().dead, rig.stats().held), (dead, held));
+        assert_eq!(rig.replay_list().waits_for, Some(WaitsFor::Pace));
+        rig.pass(s(10));
+    }
+    rig.pass(s(60));
+    assert_eq!((rig.stats().dead, rig.stats().held), (2, None), "then within the bound");
+    assert_eq!((rig.stats().ready, rig.replay_list().waits_for), (10, Some(WaitsFor::Room)));
+}
+
+#[test]
+fn those_at_the_door_of_a_queue_that_is_full_of_both_wait_until_it_moves() {
+    let mut rig =
+        full_of_both(QueueSettings { overflow: Overflow::Block, block_for: s(60), ..small(3) }, 5, 3);
+    let waiting = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message()] });
+    rig.replay(ReplayWhich::All).unwrap();
+    assert_eq!((rig.stats().held, rig.stats().ready, rig.stats().blocked), (None, 6, 1));
+    for _ in 0..2 {
+        assert!(rig.answer(waiting).is_none());
+        let receipt = rig.lease_one();
+        rig.settle(receipt, complete()).unwrap();
+    }
+    assert!(matches!(rig.answer(waiting), Some(Reply::Enqueued(Ok(answers))) if answers[0].is_ok()));
+}
+
 #[test]
 fn a_full_disk_holds_every_queue() {
     let mut rig = Rig::new(QueueSettings::default());
@@ -141,7 +233,7 @@ fn the_pause_is_written_behind_the_death_that_caused_it_and_holds_at_once() {
     rig.fill(2);
     let receipt = rig.lease_one();
     let before = rig.log.len();
-    rig.settle(receipt, dead()).unwrap();
+    rig.settle(receipt, rejected()).unwrap();
     assert!(rig.lease(1).is_empty());
     let log = rig.log.clone();
     assert_eq!(log.len(), before + 2, "the death, and the pause");

@@ -280,7 +280,7 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 32] = [
+const MARKS: [&str; 34] = [
     "a burst of dead letters pauses the queue",
     "a consumer has all it may have",
     "a class is refused what a higher one would get",
@@ -295,8 +295,10 @@ const MARKS: [&str; 32] = [
     "a message is refused, and dropping others would not help",
     "a new key is refused",
     "a queue with work is purged",
+    "a replay goes beyond the bounds of a queue that is full of dead letters too",
     "a replay is cancelled",
     "a replay is done",
+    "a queue gets another target while calls are under way",
     "a retry goes out unpaid, as nothing else waits",
     "a retry is held back by the budget",
     "a tenant takes its turn",

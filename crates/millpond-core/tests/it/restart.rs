@@ -1,7 +1,10 @@
 //! Restarts and clocks: what is kept, what is fenced, and what a stepping wall clock must not change.
 
-use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, retry, retry_in, s, target};
-use millpond_core::command::{Command, Input, NewMessage, Reply, SettleError, Settlement};
+use crate::rig::{
+    QUEUE, Rig, complete, dead, failed, keyed, message, ms, name, release, retry, retry_in, s, target,
+};
+use millpond_core::command::{Command, Declared, Input, NewMessage, Reply, SettleError, Settlement};
+use millpond_core::identity::Seq;
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
 use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings};
@@ -254,6 +257,88 @@ fn calls_under_way_keep_their_places_across_a_restart_until_their_leases_end() {
     assert_eq!(rig.take_calls().len(), 2);
 }
 
+/// Two targets, and two queues: [`QUEUE`], that is pushed to the first, and another one, to the second.
+fn two_targets(concurrency: u32) -> Rig {
+    let pushed =
+        |to| QueueSettings { target: Some(name(to)), concurrency: Some(9), ..QueueSettings::default() };
+    let queues = vec![(name(QUEUE), pushed("till")), (name("others"), pushed("desk"))];
+    let targets = vec![(name("till"), target(concurrency)), (name("desk"), target(concurrency))];
+    Rig::with(Declared { targets, queues })
+}
+
+fn inflight(rig: &mut Rig) -> Vec<u64> {
+    match rig.ask_now(Command::Overview) {
+        Reply::Overview(_, targets) => targets.iter().map(|target| target.inflight).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn calls_under_way_count_at_the_target_that_was_called_though_their_queue_has_another_one_since() {
+    let mut rig = two_targets(2);
+    rig.fill(2);
+    rig.enqueue_to("others", message()).unwrap();
+    assert_eq!((rig.take_calls().len(), inflight(&mut rig)), (3, vec![2, 1]));
+    rig.fill(2);
+    // The queues change their targets.
+    rig.declared.queues[0].1.target = Some(name("desk"));
+    rig.declared.queues[1].1.target = Some(name("till"));
+    rig.restart();
+    assert_eq!(inflight(&mut rig), [2, 2]);
+    let calls: Vec<_> = rig.take_calls().into_iter().map(|call| (call.receipt.seq, call.queue)).collect();
+    assert_eq!(calls, [(Seq(4), name(QUEUE))], "the second target has room for one");
+    rig.enqueue_to("others", message()).unwrap();
+    assert!(rig.take_calls().is_empty(), "the first one has none");
+    rig.input(Input::Copy((1..=6).map(|seq| (Seq(seq), None)).collect()));
+    rig.restart();
+    assert_eq!((inflight(&mut rig), rig.take_calls().len()), (vec![2, 2], 0), "a copy says the same");
+    rig.pass(s(7));
+    assert_eq!(rig.take_calls().len(), 4, "the leases have run out");
+}
+
+#[test]
+fn calls_that_may_still_be_worked_on_count_at_the_target_that_was_called() {
+    let once = |outcome: Option<bool>| {
+        let mut rig = two_targets(1);
+        let seq = rig.fill(1)[0];
+        let receipt = rig.take_calls().remove(0).receipt;
+        match outcome {
+            Some(timed_out) => rig.end_call(receipt, failed(timed_out)),
+            // It is never reported.
+            None => rig.pass(s(7)),
+        }
+        rig.declared.queues[0].1.target = None;
+        rig.restart();
+        assert_eq!(inflight(&mut rig)[0], u64::from(outcome != Some(false)), "{outcome:?}");
+        // A worker gets it next, and the target is called with it no more.
+        rig.pass(s(2));
+        assert_eq!(rig.lease_one().seq, seq);
+        rig.restart();
+        assert_eq!(inflight(&mut rig)[0], u64::from(outcome != Some(false)), "{outcome:?}, leased since");
+        rig.pass(s(5));
+        assert_eq!(inflight(&mut rig), [0, 0]);
+    };
+    once(Some(true));
+    once(Some(false));
+    once(None);
+}
+
+#[test]
+fn calls_under_way_all_count_though_the_cap_was_lowered_across_the_restart() {
+    let mut rig = Rig::pushing(target(4), QueueSettings::default());
+    rig.fill(8);
+    let calls = rig.take_calls();
+    rig.declared.targets[0].1.concurrency = 2;
+    rig.restart();
+    assert_eq!(rig.target_stats().inflight, 4);
+    for (ended, left) in [3, 2].into_iter().enumerate() {
+        rig.settle(calls[ended].receipt, complete()).unwrap();
+        assert_eq!((rig.target_stats().inflight, rig.take_calls().len()), (left, 0));
+    }
+    rig.settle(calls[2].receipt, complete()).unwrap();
+    assert_eq!((rig.target_stats().inflight, rig.take_calls().len()), (2, 1));
+}
+
 #[test]
 fn copies_change_nothing_whatever_is_restored_from_them() {
     let mut rig = rig();
@@ -261,11 +346,10 @@ fn copies_change_nothing_whatever_is_restored_from_them() {
     let leased = rig.lease(3);
     rig.settle(leased[0].receipt, retry_in(s(100))).unwrap();
     rig.settle(leased[1].receipt, dead()).unwrap();
-    let before: Vec<_> =
-        (1..=4).map(|seq| rig.status(millpond_core::identity::Seq(seq)).unwrap().message).collect();
+    let before: Vec<_> = (1..=4).map(|seq| rig.status(Seq(seq)).unwrap().message).collect();
     let from = rig.log.len();
     rig.input(Input::CopyBasics);
-    rig.input(Input::Copy((1..=5).map(|seq| (millpond_core::identity::Seq(seq), None)).collect()));
+    rig.input(Input::Copy((1..=5).map(|seq| (Seq(seq), None)).collect()));
     rig.log.drain(..from);
     rig.durable = rig.log.len();
     rig.restart();

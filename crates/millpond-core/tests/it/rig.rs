@@ -14,7 +14,7 @@ use millpond_core::name::Name;
 use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
-use millpond_core::replay::{ReplayPlan, ReplayTask, ReplayWhich, ReplayWish};
+use millpond_core::replay::{ReplayList, ReplayPlan, ReplayTask, ReplayWhich, ReplayWish};
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use millpond_core::stats::{QueueStats, TargetStats};
 use millpond_core::time::{Mono, Now, Wall};
@@ -357,6 +357,10 @@ impl Rig {
     }
 
     pub(crate) fn replays(&mut self) -> Vec<ReplayTask> {
+        self.replay_list().tasks
+    }
+
+    pub(crate) fn replay_list(&mut self) -> ReplayList {
         match self.ask_now(Command::Replays(name(QUEUE))) {
             Reply::Replays(answer) => answer.unwrap(),
             other => panic!("{other:?}"),

@@ -13,7 +13,7 @@ use millpond_core::command::{
     RequestId, SettleError, StorageState,
 };
 use millpond_core::identity::Receipt;
-use millpond_core::message::{Holder, Phase};
+use millpond_core::message::Phase;
 use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
@@ -145,10 +145,9 @@ fn phase_after(record: &Record) -> Option<Phase> {
 impl World {
     pub(crate) fn new(seed: u64, shapes: [Shape; 3]) -> Self {
         let declared = shape::declared(&shapes);
-        let queues = declared.queues.iter().map(|(_, settings)| settings.clone());
-        let queues = queues.map(|settings| (settings.target.as_ref().map(|_| 0), settings));
+        let queues = declared.queues.iter().map(|(_, settings)| (settings.clone(), shape::target(settings)));
         let targets = declared.targets.iter().map(|(_, settings)| settings.clone()).collect();
-        let model = Model::new(queues.map(|(target, settings)| (settings, target)).collect(), targets);
+        let model = Model::new(queues.collect(), targets);
         let mut world = Self {
             pond: Pond::new(seed),
             shapes,
@@ -281,8 +280,8 @@ impl World {
             Record::Leased { receipt, .. } if self.model.holds(*receipt) => {}
             Record::Leased { receipt, until, holder, consumer, .. } if receipt.epoch == self.model.epoch => {
                 let worker = Taker::Worker(consumer.as_ref().map(shape::number));
-                let taker = if *holder == Holder::Push { Taker::Target } else { worker };
-                self.judge_hand_out(*receipt, *until, taker);
+                let called = holder.target().map(|name| Taker::Target(shape::target_number(name)));
+                self.judge_hand_out(*receipt, *until, called.unwrap_or(worker));
             }
             Record::Returned { seq, due: Some(due), .. } => self.model.name_backoff(seq.0, *due, self.now),
             Record::Replayed { seq, place, expires, .. } => self.judge_replayed(seq.0, *place, *expires),
@@ -316,13 +315,14 @@ impl World {
         assert!((dead as u64) < dead_max, "{seq} is handed out though the dead letters are full");
         self.judge_turn(queue, seq);
         match taker {
-            Taker::Target => {
+            Taker::Target(target) => {
+                assert_eq!(self.model.queues[queue].target, Some(target), "{seq} goes to its queue's target");
                 assert!(
-                    self.model.may_call(0, self.now, 1),
+                    self.model.may_call(target, self.now, 1),
                     "{seq} is pushed beyond the target's cap or pace"
                 );
-                self.model.targets[0].starts.push(self.now.mono);
-                self.judge_windows();
+                self.model.targets[target].starts.push(self.now.mono);
+                self.judge_windows(target);
                 self.called.insert(receipt);
                 self.calls.push(receipt);
             }
@@ -354,8 +354,8 @@ impl World {
     }
 
     /// In any window of length w that ends now, at most rate × w + 1 calls were started.
-    fn judge_windows(&self) {
-        let target = &self.model.targets[0];
+    fn judge_windows(&self, target: usize) {
+        let target = &self.model.targets[target];
         let rate = target.settings.rate.unwrap().per_second();
         for (index, start) in target.starts.iter().enumerate() {
             let window = self.now.mono.since(*start).as_secs_f64() + 2e-6;
@@ -403,7 +403,14 @@ impl World {
         let [Effect::Reply { reply: Reply::Overview(views, targets), .. }] = &effects[..] else {
             panic!("an overview is answered at once and changes nothing: {effects:?}")
         };
-        assert_eq!(targets[0].inflight, self.model.occupied(0) as u64, "calls that occupy the target");
+        for (target, stats) in targets.iter().enumerate() {
+            assert_eq!(
+                stats.inflight,
+                self.model.occupied(target) as u64,
+                "calls that occupy {}",
+                stats.name
+            );
+        }
         for (queue, name) in names().iter().enumerate() {
             let stats = &views.iter().find(|view| view.name == *name).unwrap().stats;
             let count = |phase| self.model.of(queue, phase).count() as u64;
@@ -440,6 +447,7 @@ impl World {
             let blocked = self.model.judge_blocked(queue).filter(|verdict| *verdict != Verdict::Block);
             let free = self.storage == StorageState::Roomy;
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
+            self.judge_stuck(queue);
         }
         if self.storage == StorageState::SettleOnly {
             return;
@@ -459,7 +467,8 @@ impl World {
             if !waiting.is_empty() {
                 self.model.mark("a consumer has all it may have");
             }
-            let idle = self.model.queues[queue].target.is_some() && self.model.may_call(0, self.now, -2);
+            let target = self.model.queues[queue].target;
+            let idle = target.is_some_and(|target| self.model.may_call(target, self.now, -2));
             assert!(!idle, "{seq} is not pushed though the target has room");
         }
     }
@@ -645,10 +654,16 @@ impl World {
         if let Some(shapes) = edited {
             self.shapes = shapes;
             let declared = shape::declared(&shapes).queues;
+            let mut moved = false;
             for (model, (_, settings)) in self.model.queues.iter_mut().zip(declared) {
+                let target = shape::target(&settings);
+                moved |= target != std::mem::replace(&mut model.target, target);
                 model.settings = settings;
             }
             self.model.mark("the configuration is edited between two starts");
+            if moved && (0..2).any(|target| self.model.occupied(target) > 0) {
+                self.model.mark("a queue gets another target while calls are under way");
+            }
         }
         self.model.restart(&self.written, self.now);
         for (name, model) in names().iter().zip(&mut self.model.queues) {

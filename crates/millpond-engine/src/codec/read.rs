@@ -229,6 +229,7 @@ fn hand_out(input: &mut &[u8]) -> Decoded<HandOut> {
 fn attempt(input: &mut &[u8]) -> Decoded<Attempt> {
     Ok(Attempt {
         delivery: input.try_get_u32_le()?,
+        holder: holder(input)?,
         started: wall(input)?,
         micros: input.try_get_u64_le()?,
         outcome: outcome(input)?,
@@ -258,14 +259,28 @@ fn text(input: &mut &[u8]) -> Decoded<String> {
 }
 
 fn label(input: &mut &[u8]) -> Decoded<Option<Label>> {
+    short(input, "label", |text| Label::new(text).ok())
+}
+
+fn holder(input: &mut &[u8]) -> Decoded<Holder> {
+    let target = short(input, "name of a target", |text| Name::new(text).ok())?;
+    Ok(target.map_or(Holder::Worker, Holder::Push))
+}
+
+/// A short text, made into what it stands for; `None` if it is empty.
+fn short<T>(
+    input: &mut &[u8],
+    what: &'static str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Decoded<Option<T>> {
     let length = usize::from(input.try_get_u8()?);
     if length == 0 {
         return Ok(None);
     }
     let bytes = input.get(..length).ok_or(DecodeError::Truncated)?;
     input.advance(length);
-    let text = std::str::from_utf8(bytes).map_err(|_| DecodeError::Damaged("label"))?;
-    Label::new(text).map(Some).map_err(|_| DecodeError::Damaged("label"))
+    let made = std::str::from_utf8(bytes).ok().and_then(read);
+    made.map(Some).ok_or(DecodeError::Damaged(what))
 }
 
 fn criticality(input: &mut &[u8]) -> Decoded<Criticality> {
@@ -301,14 +316,6 @@ fn phase(input: &mut &[u8]) -> Decoded<Phase> {
         8 => Phase::Cancelled,
         9 => Phase::Dropped,
         other => return Err(DecodeError::Unknown { what: "a phase of", value: other.into() }),
-    })
-}
-
-fn holder(input: &mut &[u8]) -> Decoded<Holder> {
-    Ok(match input.try_get_u8()? {
-        1 => Holder::Worker,
-        2 => Holder::Push,
-        other => return Err(DecodeError::Unknown { what: "a holder of", value: other.into() }),
     })
 }
 

@@ -6,7 +6,7 @@ use super::tag;
 use millpond_core::message::{
     Attempt, AttemptOutcome, Content, Criticality, DeadReason, HandOut, Holder, Message, Phase,
 };
-use millpond_core::name::Label;
+use millpond_core::name::{Label, Name};
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::replay::{ReplayState, ReplayTask, ReplayWhich};
 use millpond_core::time::Wall;
@@ -42,7 +42,7 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
             word(out, receipt.delivery);
             wall(out, *started);
             wall(out, *until);
-            out.push(holder_tag(*holder));
+            self::holder(out, holder);
             label(out, consumer.as_ref());
         }
         Record::Extended { seq, until } => {
@@ -157,7 +157,7 @@ fn message(message: &Message, out: &mut Vec<u8>) {
     word(out, message.attempts);
     word(out, message.deliveries);
     word(out, message.deliveries_before);
-    option(out, message.hand_out, hand_out);
+    option(out, message.hand_out.as_ref(), hand_out);
     option(out, message.first_started, wall);
     option(out, message.finished, wall);
     option(out, message.dead_reason, |out, reason| out.push(reason_tag(reason)));
@@ -175,16 +175,17 @@ fn message(message: &Message, out: &mut Vec<u8>) {
     }
 }
 
-fn hand_out(out: &mut Vec<u8>, hand_out: HandOut) {
+fn hand_out(out: &mut Vec<u8>, hand_out: &HandOut) {
     word(out, hand_out.epoch);
     wall(out, hand_out.started);
     wall(out, hand_out.until);
-    out.push(holder_tag(hand_out.holder));
+    holder(out, &hand_out.holder);
     option(out, hand_out.settled, |out, outcome| out.push(outcome_tag(outcome)));
 }
 
 fn attempt(attempt: &Attempt, out: &mut Vec<u8>) {
     word(out, attempt.delivery);
+    holder(out, &attempt.holder);
     wall(out, attempt.started);
     long(out, attempt.micros);
     out.push(outcome_tag(attempt.outcome));
@@ -224,8 +225,16 @@ fn text(out: &mut Vec<u8>, value: &str) {
 
 /// A label, or a length of zero for none: a label is never empty.
 fn label(out: &mut Vec<u8>, value: Option<&Label>) {
-    let text = value.map_or("", Label::as_str);
-    out.push(u8::try_from(text.len()).expect("labels are bounded"));
+    short(out, value.map_or("", Label::as_str));
+}
+
+/// The target that is called, or a length of zero for a worker: a name is never empty.
+fn holder(out: &mut Vec<u8>, holder: &Holder) {
+    short(out, holder.target().map_or("", Name::as_str));
+}
+
+fn short(out: &mut Vec<u8>, text: &str) {
+    out.push(u8::try_from(text.len()).expect("labels and names are bounded"));
     out.extend_from_slice(text.as_bytes());
 }
 
@@ -256,13 +265,6 @@ fn criticality_tag(criticality: Criticality) -> u8 {
         Criticality::Critical => 2,
         Criticality::SheddablePlus => 3,
         Criticality::Sheddable => 4,
-    }
-}
-
-fn holder_tag(holder: Holder) -> u8 {
-    match holder {
-        Holder::Worker => 1,
-        Holder::Push => 2,
     }
 }
 

@@ -93,7 +93,11 @@ fn describe_messages(storage: &Arc<dyn Storage>, survey: &Survey, text: &mut Str
             message.consumer.as_ref().map(millpond_core::name::Label::as_str),
             message.key.map(|key| (key.key, key.payload)),
             message.dead_reason.map(millpond_core::message::DeadReason::as_str),
-            message.hand_out.map(|hand_out| (hand_out.epoch, hand_out.until.0)),
+            message.hand_out.as_ref().map(|hand_out| (
+                hand_out.epoch,
+                hand_out.holder.target(),
+                hand_out.until.0
+            )),
             message.result,
         );
         for attempt in &message.history {
@@ -101,7 +105,9 @@ fn describe_messages(storage: &Arc<dyn Storage>, survey: &Survey, text: &mut Str
                 .failure
                 .as_ref()
                 .map(|failure| (&failure.kind, &failure.message, failure.http_status));
-            let _ = writeln!(text, "  attempt {} {} {failure:?}", attempt.delivery, attempt.outcome.as_str());
+            let (number, outcome, target) =
+                (attempt.delivery, attempt.outcome.as_str(), attempt.holder.target());
+            let _ = writeln!(text, "  attempt {number} {target:?} {outcome} {failure:?}");
         }
         let _ = writeln!(text, "  content {body}");
     });

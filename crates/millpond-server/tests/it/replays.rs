@@ -33,6 +33,7 @@ async fn a_replay_is_a_task_with_its_own_status() {
     assert_eq!((second.status, second.slug()), (409, "in-use".to_owned()));
     let status = server.get(path).await.json();
     assert_eq!((&status["status"], &status["replayed"]), (&json!("running"), &json!(1)));
+    assert_eq!(status["waits_for"], "pace");
     let cancelled = server.send("DELETE", path, &[], "").await.json();
     assert_eq!((&cancelled["status"], &cancelled["remaining"]), (&json!("cancelled"), &json!(2)));
     let all = server.get("/v1/queues/q/dead/replays").await.json();

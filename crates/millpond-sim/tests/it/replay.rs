@@ -84,7 +84,7 @@ fn run(disk: &SimulatedDisk, known: &mut Known) -> Result<(), HostError> {
 
 fn task(session: &mut Session) -> Option<ReplayTask> {
     match session.ask(Command::Replays(queue())).unwrap() {
-        Reply::Replays(Ok(mut tasks)) => tasks.pop(),
+        Reply::Replays(Ok(mut list)) => list.tasks.pop(),
         other => panic!("{other:?}"),
     }
 }

@@ -3,7 +3,7 @@
 //! Owns the healing and what must hold afterwards. Must never help the engine: whoever is honest only does its work.
 
 use super::faults::Fault;
-use super::replies::{Asked, payload, stand};
+use super::replies::{payload, stand};
 use super::world::{Task, World};
 use millpond_core::command::{Command, QueueView, Reply};
 use millpond_core::identity::Seq;
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// An operator resumes what is paused, and makes room among the dead letters.
+    /// An operator resumes what is paused, and replays dead letters where they are full.
     fn unblock(&mut self, view: &QueueView) {
         let Some(queue) = self.queues.iter().position(|queue| queue.drawn.name == view.name) else {
             self.fail(format!("nobody has defined {}", view.name))
@@ -95,25 +95,9 @@ impl World {
             self.queues[queue].changing = false;
             self.pause(queue, false);
         }
-        if view.stats.dead >= view.settings.dead_letter.max_messages {
-            self.make_room(queue);
-        }
         let replaying = self.known.replaying.iter().any(|(of, ..)| *of == queue);
         if view.stats.dead >= view.settings.dead_letter.max_messages && !replaying {
             self.replay(queue, None);
-        }
-    }
-
-    /// A queue that is full, and full of dead letters too, hands out nothing and has no room for a replay: then
-    /// somebody gives up some dead letters.
-    fn make_room(&mut self, queue: usize) {
-        let name = self.queues[queue].drawn.name.clone();
-        let command = Command::List { queue: name.clone(), phase: Some(Phase::Dead), after: None, limit: 2 };
-        let Reply::Messages(Ok((dead, _))) = self.ask_and_wait(command) else { return };
-        for one in dead {
-            let seq = one.message.seq;
-            let asked = Asked::Bury { seq, sent: self.now.0 };
-            self.ask(Command::DeleteDead { queue: name.clone(), seq }, asked);
         }
     }
 

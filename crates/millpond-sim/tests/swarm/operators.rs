@@ -223,7 +223,8 @@ impl World {
 
     pub(super) fn replay(&mut self, queue: usize, ids: Option<Vec<Seq>>) {
         let which = ids.clone().map_or(ReplayWhich::All, ReplayWhich::These);
-        let mut wish = ReplayWish::plain(which);
+        // Who heals means the old ones too.
+        let mut wish = ReplayWish { older: self.healing, ..ReplayWish::plain(which) };
         if !self.healing && self.likely(30) {
             wish.rate = Some(Rate { events: self.chance.u32(1..20), per: Duration::from_secs(1) });
         }

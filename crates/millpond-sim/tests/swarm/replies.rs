@@ -209,7 +209,7 @@ impl World {
                 Err(_) => self.note_replay(queue, ids, sent, Answer::Refused),
             },
             (Asked::Replays { queue, sent }, Reply::Replays(result)) => {
-                self.saw_replays(queue, sent, &result.unwrap_or_default());
+                self.saw_replays(queue, sent, &result.unwrap_or_default().tasks);
             }
             (Asked::Bury { seq, sent }, Reply::DeadDeleted(result)) => {
                 let request = self.request(seq, sent, answer_of(&result));

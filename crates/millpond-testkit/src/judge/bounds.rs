@@ -46,7 +46,6 @@ impl Case<'_> {
     pub(super) fn judge_caps(&mut self) {
         let mut hand_outs = self.hand_outs.clone();
         hand_outs.sort_by_key(|one| (one.span.ended, one.hand_out));
-        let rebinds = self.rebinds();
         let mut queues: BTreeMap<u32, Taken> = BTreeMap::new();
         let mut targets: BTreeMap<u32, Taken> = BTreeMap::new();
         let mut consumers: BTreeMap<(u32, u64), Taken> = BTreeMap::new();
@@ -80,24 +79,11 @@ impl Case<'_> {
                 let detail = format!("target {target} has {taken} calls at {at}, and gets another one");
                 violations.push((u64::from(target), detail));
             }
-            let rebound = rebinds.get(rebinds.partition_point(|rebind| *rebind < at));
-            at_target.take(rebound.map_or(until, |rebound| until.min(*rebound)));
+            at_target.take(until);
         }
         for (subject, detail) in violations {
             self.violated(Rule::Cap, subject, detail);
         }
-    }
-
-    /// When the target of some queue changed. Whoever starts anew then cannot tell which target calls of before still
-    /// occupy.
-    fn rebinds(&self) -> Vec<Micros> {
-        let of_queue = |rules: &Vec<(Span, &Rules)>| {
-            let pairs = rules.windows(2).filter(|pair| pair[0].1.target != pair[1].1.target);
-            pairs.map(|pair| pair[1].0.sent).collect::<Vec<_>>()
-        };
-        let mut rebinds: Vec<Micros> = self.rules.values().flat_map(of_queue).collect();
-        rebinds.sort_unstable();
-        rebinds
     }
 
     /// In any window of length w, at most w ÷ interval + 1 calls start. With x = start − number × interval that is:

@@ -393,8 +393,10 @@ impl Model {
     fn run_out(&mut self, seq: u64, now: Now) {
         let message = &self.messages[&seq];
         let hold = message.hold.expect("leased");
-        if hold.taker == Taker::Target && !hold.restored {
-            self.give_up_call(hold.receipt, false, now);
+        if let Taker::Target(target) = hold.taker
+            && !hold.restored
+        {
+            self.give_up_call(seq, target, now);
         }
         let ending = if hold.restored { Ending::Interrupted } else { Ending::RanOut };
         self.settle(hold.receipt, ending, None, false, now);

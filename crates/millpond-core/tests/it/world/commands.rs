@@ -13,7 +13,7 @@ use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
 use millpond_core::settings::{Order, Overflow};
-use millpond_testkit::model::{Ending, Labels, New, Verdict, ending_of};
+use millpond_testkit::model::{Ending, Labels, New, Taker, Verdict, ending_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -303,13 +303,17 @@ impl World {
             CallOutcome::Released => Ending::Released,
         };
         if self.model.may_settle(receipt, ending) == Some(true) {
-            let on_time = self.model.messages[&receipt.seq.0].phase == Phase::Leased;
+            let message = &self.model.messages[&receipt.seq.0];
+            let on_time = message.phase == Phase::Leased;
+            let Some(Taker::Target(called)) = message.hold.map(|hold| hold.taker) else {
+                panic!("{receipt:?} is no call")
+            };
             match &outcome {
                 CallOutcome::Failed { timed_out: true, .. } if on_time => {
-                    self.model.give_up_call(receipt, true, self.now);
+                    self.model.give_up_call(receipt.seq.0, called, self.now);
                 }
                 CallOutcome::Throttled { pause, .. } => {
-                    let target = &mut self.model.targets[0];
+                    let target = &mut self.model.targets[called];
                     target.paused_until = target.paused_until.max(self.now.mono.plus(*pause));
                 }
                 _ => {}

@@ -113,8 +113,13 @@ impl World {
         assert_eq!(self.storage, StorageState::Roomy);
         let settings = &self.model.queues[queue].settings;
         let (messages, held) = self.model.unfinished(queue);
-        assert!(settings.max_messages.is_none_or(|max| messages < max), "{seq} is replayed beyond a bound");
-        assert!(held + bytes <= settings.max_bytes, "{seq} is replayed beyond a bound on bytes");
+        let fits =
+            settings.max_messages.is_none_or(|max| messages < max) && held + bytes <= settings.max_bytes;
+        let is_full = self.model.is_full_of_dead(queue);
+        assert!(fits || is_full, "{seq} is replayed beyond a bound, and the dead letters are not full");
+        if !fits {
+            self.model.mark("a replay goes beyond the bounds of a queue that is full of dead letters too");
+        }
         let paced = &mut self.paced[queue];
         if paced.task != number {
             *paced = Paced { task: number, at: Vec::new() };
@@ -128,6 +133,17 @@ impl World {
             }
         }
         self.model.replay(seq, place, expires, ttl, self.now);
+    }
+
+    /// While full dead letters hold a queue, a replay without a pace waits for nothing but the disk.
+    pub(super) fn judge_stuck(&self, queue: usize) {
+        let Some(task) = self.running(queue).filter(|task| task.wish.rate.is_none()) else { return };
+        let free = self.storage == StorageState::Roomy && !self.clock_stepped;
+        let meant = self
+            .model
+            .of(queue, Phase::Dead)
+            .find(|(seq, message)| is_meant(task, *seq, message) && message.phase_begun() < task.created);
+        assert!(!free || !self.model.is_full_of_dead(queue) || meant.is_none(), "{task:?} leaves {meant:?}");
     }
 
     /// A queue's record was written. Where it says that a replay is done, nobody was left behind whom it meant.

@@ -13,6 +13,8 @@ use millpond_core::settings::{
 use millpond_testkit::model::Labels;
 use proptest::prelude::*;
 
+const TARGETS: [&str; 2] = ["till", "desk"];
+
 /// What is drawn of one queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -29,6 +31,8 @@ pub(crate) struct Shape {
     classes: u8,
     tenants: u8,
     groups: u8,
+    /// It is pushed to the other target, if it is pushed at all.
+    elsewhere: bool,
 }
 
 impl Shape {
@@ -45,6 +49,7 @@ impl Shape {
         classes: 1,
         tenants: 1,
         groups: 0,
+        elsewhere: false,
     };
 
     /// Whether its work goes out first in, first out, all alike.
@@ -84,10 +89,11 @@ fn mixed() -> impl Strategy<Value = Shape> {
     let max_attempts = prop_oneof![Just(3_u32), Just(12)];
     let budget = prop_oneof![Just(1.0), Just(0.5), Just(0.2), Just(0.0)];
     let labels = (prop_oneof![Just(1_u8), Just(2), Just(4)], 1..4_u8, 0..3_u8);
-    let bounds = (overflow, prop_oneof![3 => Just(11_u64), 3 => Just(5), 2 => Just(60)]);
+    let bounds =
+        (overflow, prop_oneof![3 => Just(11_u64), 3 => Just(5), 1 => Just(3), 2 => Just(60)], any::<bool>());
     (order, priority, bounds, prefetch, dead_burst, max_keys, max_attempts, budget, labels).prop_map(
         |(order, priority, bounds, prefetch, dead_burst, max_keys, max_attempts, budget, labels)| {
-            let (overflow, room) = bounds;
+            let (overflow, room, elsewhere) = bounds;
             let (classes, tenants, groups) = labels;
             let groups = if order.keeps_groups() { groups } else { 0 };
             Shape {
@@ -103,6 +109,7 @@ fn mixed() -> impl Strategy<Value = Shape> {
                 classes,
                 tenants,
                 groups,
+                elsewhere,
             }
         },
     )
@@ -150,28 +157,37 @@ fn settings(shape: &Shape) -> QueueSettings {
 }
 
 pub(crate) fn declared(shapes: &[Shape; 3]) -> Declared {
-    let [bounded, pushed, sharing] = shapes;
+    let [bounded, to_push, to_share] = shapes;
     let promises = bounded.is_plain() && bounded.overflow == Overflow::Reject;
     let bounded = settings(bounded);
     let bounded = QueueSettings {
         concurrency: Some(3),
         max_wait: promises.then_some(s(5)),
-        dead_letter: DeadLetterSettings { max_messages: 4, ..bounded.dead_letter.clone() },
+        dead_letter: DeadLetterSettings { max_messages: 3, ..bounded.dead_letter.clone() },
         ..bounded
     };
-    let push = |settings: QueueSettings| QueueSettings {
-        target: Some(name("till")),
+    let push = |settings: QueueSettings, shape: &Shape| QueueSettings {
+        target: Some(name(TARGETS[usize::from(shape.elsewhere)])),
         dead_letter: DeadLetterSettings { max_messages: 100, ..settings.dead_letter.clone() },
         ..settings
     };
-    let pushed = QueueSettings { on_expiry: OnExpiry::Drop, ..push(settings(pushed)) };
-    let sharing = QueueSettings { concurrency: Some(2), ..push(settings(sharing)) };
-    let till = TargetSettings {
-        concurrency: 3,
+    let pushed = QueueSettings { on_expiry: OnExpiry::Drop, ..push(settings(to_push), to_push) };
+    let sharing = QueueSettings { concurrency: Some(2), ..push(settings(to_share), to_share) };
+    let target = |concurrency| TargetSettings {
+        concurrency,
         rate: Some(Rate { events: 4, per: s(1) }),
         timeout: s(3),
         hold_after_timeout: Some(s(4)),
     };
     let queues = names().into_iter().zip([bounded, pushed, sharing]).collect();
-    Declared { targets: vec![(name("till"), till)], queues }
+    Declared { targets: vec![(name(TARGETS[0]), target(3)), (name(TARGETS[1]), target(2))], queues }
+}
+
+/// The target that a queue's settings name.
+pub(crate) fn target(settings: &QueueSettings) -> Option<usize> {
+    settings.target.as_ref().map(target_number)
+}
+
+pub(crate) fn target_number(target: &Name) -> usize {
+    TARGETS.iter().position(|known| *known == target.as_str()).unwrap()
 }

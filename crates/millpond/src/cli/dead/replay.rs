@@ -140,8 +140,13 @@ fn told(replay: &Replay) -> String {
             let pace =
                 replay.rate.as_deref().map_or_else(String::new, |rate| format!(", at most {}", line(rate)));
             let replays = format!("millpond dead replays {queue} {number}");
+            let waits = match replay.waits_for.as_deref() {
+                Some("room") => "\nit waits for room in the queue",
+                Some("disk") => "\nit waits for room on the disk",
+                _ => "",
+            };
             format!(
-                "replay {number} of {queue} runs: {} of {selected} back at work{pace}\n\
+                "replay {number} of {queue} runs: {} of {selected} back at work{pace}{waits}\n\
                  watch it:  {replays} --watch\nend it:    {replays} --cancel",
                 replay.replayed
             )

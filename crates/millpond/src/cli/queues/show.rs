@@ -106,7 +106,7 @@ fn held(queue: &Queue) -> Option<String> {
             "IT PAUSED ITSELF: too many messages in a row were given up without one success. Look why: millpond dead list {name}. Mend the cause, then resume it: millpond queues resume {name}"
         ),
         "dead-letters-full" => format!(
-            "IT HANDS OUT NOTHING: there is no room for more dead letters. Replay or delete some: millpond dead list {name}"
+            "IT HANDS OUT NOTHING: there is no room for more dead letters. Look why: millpond dead list {name}. Mend the cause, then replay some, which works though the queue is full, or delete them"
         ),
         "storage-full" => "IT HANDS OUT NOTHING: the disk is full. Make room on it.".to_owned(),
         other => format!("It hands out nothing: {}.", line(other)),
