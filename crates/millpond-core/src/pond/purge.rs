@@ -19,8 +19,8 @@ const SCAN_STEP: usize = 4096;
 pub(super) struct Purge {
     request: RequestId,
     queue: QueueNumber,
-    /// The next message to look at.
-    from: Seq,
+    /// Where to go on looking.
+    from: Bound<Seq>,
     /// The first number that had not been given when the word was given.
     end: Seq,
     cancelled: u64,
@@ -34,19 +34,19 @@ impl Pond {
         if self.purges.iter().any(|purge| purge.queue == number) {
             return self.reply(request, Reply::Purged(Err(QueueError::PurgeRunning)));
         }
-        let (from, end) = (Seq(self.queue_ref(number).since), Seq(self.next));
+        let (from, end) = (Bound::Included(Seq(self.queue_ref(number).since)), Seq(self.next));
         self.purges.push_back(Purge { request, queue: number, from, end, cancelled: 0 });
     }
 
     /// Goes on with the purges under way, one step of one of them.
     pub(super) fn purge_step(&mut self, now: Now) {
         let Some(mut purge) = self.purges.pop_front() else { return };
-        let numbers = self.slots.numbers_from(Bound::Included(purge.from));
+        let numbers = self.slots.numbers_from(purge.from);
         let scanned: Vec<Seq> = numbers.take_while(|seq| *seq < purge.end).take(SCAN_STEP).collect();
         let mut cancelled = 0;
         for &seq in &scanned {
             if cancelled == PURGE_STEP {
-                purge.from = seq;
+                purge.from = Bound::Included(seq);
                 return self.purges.push_back(purge);
             }
             let slot = self.slot(seq);
@@ -60,8 +60,8 @@ impl Pond {
             }
         }
         match scanned.last() {
-            Some(last) if scanned.len() == SCAN_STEP => {
-                purge.from = Seq(last.0 + 1);
+            Some(&last) if scanned.len() == SCAN_STEP => {
+                purge.from = Bound::Excluded(last);
                 self.purges.push_back(purge);
             }
             _ => self.reply_when_synced(purge.request, Reply::Purged(Ok(purge.cancelled)), now),

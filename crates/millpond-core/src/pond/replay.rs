@@ -146,7 +146,8 @@ impl Pond {
         }
         let replayable_for = queue.settings.dead_letter.replayable_for;
         let task = ReplayTask {
-            number: queue.replays.tasks.back().map_or(1, |last| last.number + 1),
+            // Given when it starts: another one may come and go while this one is counted.
+            number: 0,
             not_before: (!wish.older).then(|| now.wall.minus(replayable_for)),
             wish,
             created: now.wall,
@@ -299,7 +300,6 @@ impl Pond {
         if let Some(other) = replays.running() {
             return Err(ReplayError::Running(other.number));
         }
-        // Another one may have come and gone while this one was counted.
         task.number = replays.tasks.back().map_or(1, |last| last.number + 1);
         let (name, any) = (task.number, task.selected > 0);
         replays.tasks.push_back(task);

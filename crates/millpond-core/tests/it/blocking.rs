@@ -5,7 +5,8 @@ use millpond_core::command::{Command, EnqueueError, Input, NewMessage, Reply, Re
 use millpond_core::identity::Seq;
 use millpond_core::message::Criticality;
 use millpond_core::replay::ReplayWhich;
-use millpond_core::settings::{Overflow, QueueSettings};
+use millpond_core::settings::{OnExpiry, Overflow, QueueSettings};
+use millpond_core::time::Now;
 use std::time::Duration;
 
 fn blocking(max_messages: u64) -> QueueSettings {
@@ -40,6 +41,7 @@ fn whoever_finds_the_queue_full_waits_and_is_let_in_in_the_order_of_coming() {
     rig.fill(2);
     let (first, second) = (knock(&mut rig, vec![message()]), knock(&mut rig, vec![message()]));
     assert_eq!((told(&mut rig, first), told(&mut rig, second)), (None, None));
+    assert_eq!(rig.stats().blocked, 2);
     assert_eq!(rig.log.len(), rig.durable, "nothing of it is stored");
     finish_one(&mut rig);
     assert_eq!((told(&mut rig, first), told(&mut rig, second)), (Some((vec![Seq(3)], 0)), None));
@@ -131,6 +133,45 @@ fn what_became_a_repetition_while_it_waited_is_answered_as_one() {
         (told(&mut rig, first), told(&mut rig, second)),
         (Some((vec![Seq(2)], 0)), Some((vec![Seq(2)], 0)))
     );
+}
+
+#[test]
+fn at_a_full_queue_too_whoever_would_start_too_late_is_told_so_and_others_wait() {
+    for (max_messages, too_late) in [(4, false), (5, true)] {
+        let settings = QueueSettings {
+            max_wait: Some(s(4)),
+            concurrency: Some(1),
+            expected_service_time: Some(s(1)),
+            ..blocking(max_messages)
+        };
+        let mut rig = Rig::new(settings);
+        rig.fill(usize::try_from(max_messages).unwrap());
+        let caller = knock(&mut rig, vec![message()]);
+        match rig.answer(caller) {
+            None => assert!(!too_late, "four seconds for four that are allowed"),
+            Some(Reply::Enqueued(Ok(answers))) => {
+                assert!(
+                    too_late && matches!(answers[0], Err(EnqueueError::WaitTooLong { .. })),
+                    "{answers:?}"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_at_the_door_of_a_queue_that_is_deleted_is_told() {
+    let mut rig = Rig::new(QueueSettings::default());
+    let settings = Box::new(QueueSettings { on_expiry: OnExpiry::Drop, ..blocking(1) });
+    rig.ask_now(Command::Define { queue: name("narrow"), settings });
+    rig.enqueue_to("narrow", NewMessage { ttl: Some(s(5)), ..message() }).unwrap();
+    let waiting = rig.ask(Command::Enqueue { queue: name("narrow"), messages: vec![message()] });
+    // The last message goes, and the queue with it, before anyone can be let in.
+    rig.now = Now { wall: rig.now.wall.plus(s(5)), mono: rig.now.mono.plus(s(5)) };
+    assert!(matches!(rig.ask_now(Command::Delete(name("narrow"))), Reply::Deleted(Ok(()))));
+    let answer = rig.answer(waiting);
+    assert!(matches!(answer, Some(Reply::Enqueued(Err(EnqueueError::UnknownQueue)))), "{answer:?}");
 }
 
 #[test]

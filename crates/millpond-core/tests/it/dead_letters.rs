@@ -83,7 +83,10 @@ fn all_dead_letters_go_back_however_many_and_in_order() {
 
 #[test]
 fn a_replay_of_none_ends_at_once() {
-    assert_eq!(rig().replay(ReplayWhich::All), Ok(0));
+    let mut rig = rig();
+    let before = rig.log.len();
+    assert_eq!(rig.replay(ReplayWhich::All), Ok(0));
+    assert_eq!(rig.log.len(), before + 1, "with the one record that it is done");
 }
 
 #[test]

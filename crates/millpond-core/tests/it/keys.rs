@@ -134,3 +134,19 @@ fn a_key_that_is_used_again_after_it_was_forgotten_belongs_to_the_later_message(
     rig.restart();
     assert_eq!(enqueue(&mut rig, 1), (again, true));
 }
+
+#[test]
+fn a_key_that_is_used_again_is_not_given_back_to_a_dead_letter_by_a_restart() {
+    let mut rig = Rig::new(bounded(2));
+    enqueue(&mut rig, 1);
+    let receipt = rig.lease_one();
+    rig.settle(receipt, dead()).unwrap();
+    for key in [2, 3] {
+        enqueue(&mut rig, key);
+        finish(&mut rig);
+    }
+    let (again, duplicate) = enqueue(&mut rig, 1);
+    assert!(!duplicate);
+    rig.restart();
+    assert_eq!(enqueue(&mut rig, 1), (again, true));
+}

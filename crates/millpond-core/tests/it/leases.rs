@@ -2,11 +2,13 @@
 
 use crate::rig::{Rig, complete, dead, message, ms, name, release, retry, retry_in, s};
 use millpond_core::command::{
-    Command, Input, LeaseRequest, Leased, NewMessage, QueueError, Reply, SettleError, Settlement,
+    Command, EnqueueError, Input, LeaseRequest, Leased, NewMessage, QueueError, Reply, SettleError,
+    SettleOutcome, Settlement,
 };
 use millpond_core::identity::Receipt;
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
-use millpond_core::settings::{DELAY_MAX, LEASE_TOTAL_MAX, QueueSettings, RetrySettings};
+use millpond_core::record::Record;
+use millpond_core::settings::{DELAY_MAX, LEASE_TOTAL_MAX, Overflow, QueueSettings, RetrySettings};
 use std::time::Duration;
 
 fn rig() -> Rig {
@@ -160,6 +162,19 @@ fn a_lease_lasts_twelve_hours_at_most_however_often_it_is_extended() {
 }
 
 #[test]
+fn a_lease_is_written_anew_when_it_is_extended_after_the_clock_was_set_and_not_for_a_drift() {
+    for (seconds, anew) in [(0, false), (1, false), (-1, false), (2, true), (-2, true)] {
+        let mut rig = rig();
+        rig.fill(1);
+        let receipt = rig.lease_one();
+        rig.step_wall(seconds);
+        rig.extend(receipt, s(30)).unwrap();
+        assert_eq!(matches!(rig.log.last(), Some(Record::Leased { .. })), anew, "set by {seconds} s");
+        assert_eq!(matches!(rig.log.last(), Some(Record::Extended { .. })), !anew, "set by {seconds} s");
+    }
+}
+
+#[test]
 fn a_failed_attempt_waits_for_its_backoff_within_floor_and_ceiling() {
     let mut rig = rig();
     let seqs = rig.fill(50);
@@ -189,6 +204,27 @@ fn a_retry_with_its_own_delay_comes_exactly_then() {
     let over = Settlement { receipt, outcome: retry_in(DELAY_MAX + s(1)) };
     let Reply::Settled(answers) = rig.ask_now(Command::Settle(vec![over])) else { panic!("settled") };
     assert_eq!(answers, [Err(SettleError::DelayTooLong)]);
+}
+
+#[test]
+fn the_longest_delay_is_granted_to_what_comes_back() {
+    let mut rig = rig();
+    rig.fill(2);
+    for outcome in [retry_in(DELAY_MAX), SettleOutcome::Release { delay: Some(DELAY_MAX) }] {
+        let receipt = rig.lease_one();
+        assert_eq!(rig.settle(receipt, outcome), Ok(()));
+    }
+}
+
+#[test]
+fn what_was_completed_is_counted_once() {
+    let mut rig = rig();
+    rig.fill(3);
+    for leased in rig.lease(3) {
+        rig.settle(leased.receipt, complete()).unwrap();
+        rig.settle(leased.receipt, complete()).unwrap();
+    }
+    assert_eq!(rig.stats().totals.completed, 3);
 }
 
 #[test]
@@ -337,6 +373,10 @@ fn a_dead_letter_cannot_be_completed_by_whoever_let_its_lease_run_out() {
 #[test]
 fn too_many_waiting_workers_are_refused_and_one_that_does_not_wait_is_served() {
     let mut rig = rig();
+    let narrow =
+        QueueSettings { overflow: Overflow::Block, max_messages: Some(1), ..QueueSettings::default() };
+    rig.ask_now(Command::Define { queue: name("narrow"), settings: Box::new(narrow) });
+    rig.enqueue_to("narrow", message()).unwrap();
     rig.ask_now(Command::Define { queue: name("idle"), settings: Box::new(QueueSettings::default()) });
     let wait_at_idle = || LeaseRequest { queue: name("idle"), ..Rig::wish(1, s(60)) };
     for _ in 0..20_000 {
@@ -344,6 +384,8 @@ fn too_many_waiting_workers_are_refused_and_one_that_does_not_wait_is_served() {
     }
     let refused = rig.ask_now(Command::Lease(wait_at_idle()));
     assert!(matches!(refused, Reply::Leased(Err(QueueError::TooManyWaiting))));
+    let refused = rig.enqueue_to("narrow", message());
+    assert!(matches!(refused, Err(EnqueueError::QueueFull { .. })), "nor may anyone wait at a door");
     rig.fill(1);
     assert_eq!(rig.lease(1).len(), 1);
 }

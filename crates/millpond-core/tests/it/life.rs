@@ -10,6 +10,7 @@ use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
 use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings};
+use millpond_core::time::Now;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,9 @@ fn delays_and_times_to_live_out_of_range_are_refused() {
         let error = rig.enqueue(NewMessage { ttl: Some(ttl), ..message() }).unwrap_err();
         assert_eq!(error, EnqueueError::TtlOutOfRange { max: retention });
     }
+    let within = NewMessage { delay: DELAY_MAX, ttl: Some(DELAY_MAX + s(1)), ..message() };
+    let longest = QueueSettings { retention: DELAY_MAX + s(1), ..QueueSettings::default() };
+    assert!(Rig::new(longest).enqueue(within).is_ok(), "the bounds themselves are in range");
     let late = NewMessage { delay: s(10), ttl: Some(s(10)), ..message() };
     assert_eq!(rig.enqueue(late).unwrap_err(), EnqueueError::DelayBeyondTtl);
     assert_eq!(rig.stats().totals.refused(), 0, "the caller's mistakes are no refusals");
@@ -231,7 +235,11 @@ fn a_full_disk_refuses_new_work_and_lets_settlements_through() {
     rig.fill(2);
     let receipt = rig.lease_one();
     rig.input(Input::Storage(StorageState::NoEnqueue));
-    assert_eq!(rig.enqueue(message()).unwrap_err(), EnqueueError::StorageFull);
+    for _ in 0..2 {
+        assert_eq!(rig.enqueue(message()).unwrap_err(), EnqueueError::StorageFull);
+    }
+    let totals = rig.stats().totals;
+    assert_eq!((totals.refused_other, totals.refused()), (2, 2));
     assert_eq!(rig.settle(receipt, complete()), Ok(()));
     rig.input(Input::Storage(StorageState::SettleOnly));
     assert!(rig.lease(1).is_empty());
@@ -264,6 +272,16 @@ fn draining_answers_all_who_wait() {
     rig.input(Input::Drain);
     assert!(matches!(rig.answer(worker), Some(Reply::Leased(Ok(leased))) if leased.is_empty()));
     assert!(matches!(rig.answer(watcher), Some(Reply::Status(Ok(_)))));
+}
+
+#[test]
+fn whoever_would_wait_for_work_once_it_drains_or_wants_none_is_answered_at_once() {
+    let mut rig = rig();
+    let for_none = rig.ask(Command::Lease(Rig::wish(0, s(60))));
+    assert!(matches!(rig.answer(for_none), Some(Reply::Leased(Ok(leased))) if leased.is_empty()));
+    rig.input(Input::Drain);
+    let late = rig.ask(Command::Lease(Rig::wish(1, s(60))));
+    assert!(matches!(rig.answer(late), Some(Reply::Leased(Ok(leased))) if leased.is_empty()));
 }
 
 #[test]
@@ -357,4 +375,16 @@ fn thousands_of_messages_that_fall_due_at_once_all_become_ready() {
     }
     rig.pass(s(60));
     assert_eq!((rig.stats().ready, rig.stats().delayed), (2000, 0));
+}
+
+#[test]
+fn of_many_messages_that_expire_at_once_none_goes_out_before_its_turn_to_expire() {
+    let mut rig = rig();
+    for _ in 0..600 {
+        rig.enqueue(NewMessage { ttl: Some(s(60)), ..message() }).unwrap();
+    }
+    rig.hold_durability = true;
+    rig.now = Now { wall: rig.now.wall.plus(s(60)), mono: rig.now.mono.plus(s(60)) };
+    assert!(rig.lease(1).is_empty());
+    assert_eq!(rig.pond.next_wakeup(), Some(rig.now.mono), "some have not had their turn");
 }

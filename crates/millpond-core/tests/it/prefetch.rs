@@ -170,3 +170,15 @@ fn waiters_of_one_consumer_are_served_in_their_order_and_those_who_leave_are_for
     rig.input(Input::Drain);
     assert_eq!(served(&mut rig, requests[3]), Some(0));
 }
+
+#[test]
+fn whoever_holds_a_lease_or_waits_for_one_counts_as_a_worker() {
+    let mut rig = rig(1);
+    rig.fill(1);
+    assert_eq!(lease(&mut rig, "a", 1).len(), 1);
+    assert_eq!(rig.stats().workers, 1);
+    for consumer in ["a", "a", "b"] {
+        wait(&mut rig, consumer, 1);
+    }
+    assert_eq!(rig.stats().workers, 4, "at its cap or not");
+}

@@ -215,3 +215,24 @@ fn promises_that_a_target_going_down_broke_teach_nothing() {
     assert_eq!(stats.promise_correction, learned);
     assert_eq!(rig.phase(seqs[59]), Phase::Succeeded);
 }
+
+#[test]
+fn promises_given_before_a_target_was_down_teach_nothing_once_it_is_up_again() {
+    let mut rig = taught();
+    let learned = flaky_stats(&mut rig).promise_correction;
+    let late = flaky_stats(&mut rig).promises.late;
+    fill_flaky(&mut rig, 100);
+    // Down after ten failures in a row that take ten seconds, and up with the next call.
+    for _ in 0..10 {
+        let call = rig.take_calls().remove(0);
+        rig.pass(s(1));
+        rig.end_call(call.receipt, failed(false));
+    }
+    assert_eq!(rig.enqueue_to(FLAKY, message()).unwrap().promise, None, "the target is down");
+    let call = rig.take_calls().remove(0);
+    rig.end_call(call.receipt, succeeded());
+    work_flakily(&mut rig);
+    let stats = flaky_stats(&mut rig);
+    assert!(stats.promises.late > late + 20, "they were late all the same: {:?}", stats.promises);
+    assert_eq!(stats.promise_correction, learned);
+}

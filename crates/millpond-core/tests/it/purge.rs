@@ -68,3 +68,14 @@ fn a_purge_is_told_of_once_it_is_durable_and_leaves_other_queues_alone() {
     let unknown = rig.ask_now(Command::Purge(name("nowhere")));
     assert!(matches!(unknown, Reply::Purged(Err(QueueError::Unknown))));
 }
+
+#[test]
+fn a_purge_goes_on_behind_many_messages_of_other_queues() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.ask_now(Command::Define { queue: name("other"), settings: Box::default() });
+    rig.ask_now(Command::Enqueue { queue: name("other"), messages: vec![message(); 4200] });
+    rig.fill(3);
+    let request = rig.ask(purge());
+    rig.pass(Duration::ZERO);
+    assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(3)))));
+}

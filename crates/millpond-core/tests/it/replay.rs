@@ -2,7 +2,7 @@
 
 use crate::rig::{QUEUE, Rig, complete, dead, message, ms, name, s};
 use millpond_core::command::{
-    Command, EnqueueError, Input, NewMessage, ReplayError, Reply, SettleOutcome, Settlement,
+    Command, EnqueueError, Input, LeaseRequest, NewMessage, ReplayError, Reply, SettleOutcome, Settlement,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{DeadReason, Failure, Phase};
@@ -35,6 +35,20 @@ fn die(rig: &mut Rig, count: usize) {
         let receipt = rig.lease_one();
         rig.settle(receipt, dead()).unwrap();
     }
+}
+
+/// A queue with many dead letters, made quickly; the last one is the work of a tenant, `last`.
+fn with_many_dead(count: usize) -> Rig {
+    let mut rig = Rig::new(settings());
+    let mut messages = vec![message(); count - 1];
+    messages.push(NewMessage { tenant: Some(label("last")), ..message() });
+    rig.ask_now(Command::Enqueue { queue: name(QUEUE), messages });
+    while rig.stats().ready > 0 {
+        let settlements = rig.lease(1000).into_iter();
+        let settlements = settlements.map(|one| Settlement { receipt: one.receipt, outcome: dead() });
+        rig.ask_now(Command::Settle(settlements.collect()));
+    }
+    rig
 }
 
 fn paced(events: u32) -> ReplayWish {
@@ -289,13 +303,7 @@ fn a_server_that_shuts_down_leaves_the_rest_for_after_the_restart() {
 
 #[test]
 fn a_replay_of_more_than_a_step_looks_at_holds_up_nothing() {
-    let (mut rig, count) = (Rig::new(settings()), 4200);
-    rig.ask_now(Command::Enqueue { queue: name(QUEUE), messages: vec![message(); count] });
-    while rig.stats().ready > 0 {
-        let settlements = rig.lease(1000).into_iter();
-        let settlements = settlements.map(|one| Settlement { receipt: one.receipt, outcome: dead() });
-        rig.ask_now(Command::Settle(settlements.collect()));
-    }
+    let mut rig = with_many_dead(4200);
     rig.hold_durability = true;
     let request = rig.ask_for_replay(ReplayWhich::All);
     rig.make_durable();
@@ -309,6 +317,70 @@ fn a_replay_of_more_than_a_step_looks_at_holds_up_nothing() {
 }
 
 #[test]
+fn a_replay_that_means_few_of_many_looks_at_a_bounded_number_per_step() {
+    let mut rig = with_many_dead(2200);
+    rig.hold_durability = true;
+    let last = filtered(ReplayFilter { tenant: Some(label("last")), ..ReplayFilter::default() });
+    rig.ask(Command::Replay { queue: name(QUEUE), wish: last, dry_run: false });
+    let replayed = |rig: &Rig| {
+        matches!(rig.log.last(), Some(Record::Queue(_)))
+            && rig.log.iter().any(|record| matches!(record, Record::Replayed { .. }))
+    };
+    // Counting all takes two steps, and so does finding the last one; the first one follows the count at once.
+    rig.input(Input::Tick);
+    assert!(!replayed(&rig) && rig.pond.next_wakeup() < Some(rig.now.mono), "it goes on at once");
+    rig.input(Input::Tick);
+    assert!(replayed(&rig), "found, and done");
+}
+
+#[test]
+fn replays_of_two_queues_go_on_side_by_side_and_one_ends_without_the_other() {
+    let mut rig = with_many_dead(300);
+    rig.ask_now(Command::Define { queue: name("other"), settings: Box::new(settings()) });
+    for _ in 0..300 {
+        rig.enqueue_to("other", message()).unwrap();
+    }
+    let wish = LeaseRequest { queue: name("other"), ..Rig::wish(1000, s(0)) };
+    let Reply::Leased(Ok(leased)) = rig.ask_now(Command::Lease(wish)) else { panic!("leased") };
+    for leased in leased {
+        rig.settle(leased.receipt, dead()).unwrap();
+    }
+    rig.hold_durability = true;
+    for queue in [QUEUE, "other"] {
+        let wish = ReplayWish::plain(ReplayWhich::All);
+        rig.ask(Command::Replay { queue: name(queue), wish, dry_run: false });
+    }
+    rig.ask(Command::CancelReplay { queue: name("other"), number: 1 });
+    rig.hold_durability = false;
+    rig.make_durable();
+    rig.pass(Duration::ZERO);
+    assert_eq!((latest(&mut rig).state, rig.stats().dead), (ReplayState::Done, 0));
+    let Reply::Replays(Ok(others)) = rig.ask_now(Command::Replays(name("other"))) else { panic!("told") };
+    assert_eq!(others.tasks[0].state, ReplayState::Cancelled);
+}
+
+#[test]
+fn a_replay_that_is_counted_while_its_queue_is_deleted_is_refused_and_others_are_not() {
+    let mut rig = with_many_dead(2100);
+    rig.ask_now(Command::Define { queue: name("extra"), settings: Box::new(settings()) });
+    rig.hold_durability = true;
+    let mut ask = |queue: &str| {
+        let wish = ReplayWish::plain(ReplayWhich::All);
+        rig.ask(Command::Replay { queue: name(queue), wish, dry_run: true })
+    };
+    // One step of one of them with every input: when the queue goes, two are still being counted.
+    let (_, large, small) = (ask(QUEUE), ask(QUEUE), ask("extra"));
+    let deleted = rig.ask(Command::Delete(name("extra")));
+    rig.hold_durability = false;
+    rig.make_durable();
+    rig.pass(Duration::ZERO);
+    assert!(matches!(rig.answer(deleted), Some(Reply::Deleted(Ok(())))));
+    let refused = rig.answer(small);
+    assert!(matches!(refused, Some(Reply::ReplayStarted(Err(ReplayError::UnknownQueue)))), "{refused:?}");
+    assert!(matches!(rig.answer(large), Some(Reply::ReplayStarted(Ok(plan))) if plan.selected == 2100));
+}
+
+#[test]
 fn a_wish_that_makes_no_sense_is_refused_with_the_reason() {
     let (mut rig, seqs) = with_dead(settings(), 1);
     let all = || ReplayWish::plain(ReplayWhich::All);
@@ -316,6 +388,7 @@ fn a_wish_that_makes_no_sense_is_refused_with_the_reason() {
         (ReplayWish { ttl: Some(Duration::ZERO), ..all() }, "ttl"),
         (ReplayWish { ttl: Some(Duration::from_hours(24 * 5)), ..all() }, "ttl"),
         (ReplayWish { rate: Some(Rate { events: 0, per: s(1) }), ..all() }, "rate"),
+        (ReplayWish { rate: Some(Rate { events: 1, per: s(0) }), ..all() }, "rate"),
         (filtered(ReplayFilter { error: Some("x".repeat(2000)), ..ReplayFilter::default() }), "error"),
     ] {
         let refused = rig.start_replay(wish, false);
@@ -324,6 +397,11 @@ fn a_wish_that_makes_no_sense_is_refused_with_the_reason() {
             "{refused:?}"
         );
     }
+    let longest =
+        ReplayFilter { error: Some("x".repeat(Failure::MESSAGE_BYTES_MAX)), ..ReplayFilter::default() };
+    assert!(rig.start_replay(filtered(longest), true).is_ok());
+    let most = ReplayWhich::These(vec![seqs[0]; ReplayTask::NAMED_MAX]);
+    assert!(rig.start_replay(ReplayWish::plain(most), true).is_ok());
     let many = ReplayWhich::These(vec![seqs[0]; ReplayTask::NAMED_MAX + 1]);
     assert_eq!(rig.replay(many), Err(ReplayError::TooManyNamed(ReplayTask::NAMED_MAX)));
     let elsewhere = Command::Replay { queue: name("elsewhere"), wish: all(), dry_run: true };

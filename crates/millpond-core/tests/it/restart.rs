@@ -5,8 +5,10 @@ use crate::rig::{
 };
 use millpond_core::command::{Command, Declared, Input, NewMessage, Reply, SettleError, Settlement};
 use millpond_core::identity::Seq;
-use millpond_core::message::{AttemptOutcome, DeadReason, Phase};
-use millpond_core::replay::ReplayWhich;
+use millpond_core::message::{AttemptOutcome, DeadReason, Phase, QueueNumber};
+use millpond_core::pond::Pond;
+use millpond_core::record::Record;
+use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings};
 use std::time::Duration;
 
@@ -526,4 +528,105 @@ fn a_backoff_never_lasts_longer_than_it_was_meant_to_though_the_clock_is_set_bac
     rig.restart();
     rig.pass(s(60));
     assert_eq!(rig.lease(1).len(), 1);
+}
+
+#[test]
+fn a_start_with_the_same_configuration_writes_nothing_but_that_it_was_one() {
+    let mut rig = rig();
+    rig.fill(1);
+    let before = rig.log.len();
+    rig.restart();
+    assert_eq!(rig.log.len(), before + 1);
+    assert!(matches!(rig.log[before], Record::Boot { epoch: 2, .. }));
+}
+
+#[test]
+fn a_message_of_a_queue_that_the_log_does_not_know_is_an_orphan() {
+    let mut rig = rig();
+    rig.fill(2);
+    let mut pond = Pond::new(1);
+    for record in &rig.log {
+        let mut record = record.clone();
+        if let Record::Message { message, .. } = &mut record
+            && message.seq == Seq(2)
+        {
+            message.queue = QueueNumber(1);
+        }
+        pond.restore(record);
+    }
+    assert_eq!(pond.orphan(), Some(Seq(2)));
+}
+
+#[test]
+fn what_the_log_knows_is_shown_in_order_without_what_is_older_than_its_queue() {
+    let mut rig = rig();
+    rig.fill(3);
+    let mut pond = Pond::new(1);
+    for record in &rig.log {
+        let mut record = record.clone();
+        if let Record::Queue(queue) = &mut record {
+            queue.since = 2;
+        }
+        pond.restore(record);
+    }
+    let mut shown = Vec::new();
+    pond.each_restored(&mut |message| shown.push(message.seq));
+    assert_eq!(shown, [Seq(2), Seq(3)]);
+}
+
+#[test]
+fn a_word_on_a_hand_out_that_the_log_has_lost_takes_no_delivery_away() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let lost = rig.lease_one();
+    rig.input(Input::Undelivered(lost));
+    rig.log.retain(|record| !matches!(record, Record::Leased { .. }));
+    rig.durable = rig.log.len();
+    rig.restart();
+    assert_eq!((rig.phase(seq), rig.status(seq).unwrap().message.deliveries), (Phase::Ready, 0));
+}
+
+#[test]
+fn what_is_kept_for_no_time_is_gone_after_a_restart_though_the_clock_is_set_back() {
+    let mut rig = Rig::new(QueueSettings { result_retention: s(0), ..QueueSettings::default() });
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.settle(receipt, complete()).unwrap();
+    rig.step_wall(-HOUR);
+    rig.restart();
+    rig.pass(s(0));
+    assert!(rig.status(seq).is_err());
+}
+
+#[test]
+fn a_replayed_message_whose_new_expiry_is_before_its_acceptance_lives_until_then_across_a_restart() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.settle(receipt, dead()).unwrap();
+    rig.step_wall(-2 * HOUR);
+    let wish = ReplayWish { ttl: Some(s(60)), ..ReplayWish::plain(ReplayWhich::All) };
+    rig.start_replay(wish, false).unwrap();
+    rig.restart();
+    rig.pass(s(60) - ms(1));
+    assert_eq!(rig.phase(seq), Phase::Ready);
+    rig.pass(ms(1));
+    assert_eq!(rig.phase(seq), Phase::Dead);
+}
+
+#[test]
+fn no_age_begins_in_the_future_after_the_clock_was_set_back_across_a_restart() {
+    let mut rig = rig();
+    rig.enqueue(NewMessage { delay: s(10), ..message() }).unwrap();
+    rig.pass(s(20));
+    let receipt = rig.lease_one();
+    rig.settle(receipt, release()).unwrap();
+    rig.enqueue(NewMessage { delay: s(30), ..message() }).unwrap();
+    rig.step_wall(-HOUR);
+    rig.restart();
+    rig.pass(s(5));
+    assert_eq!(rig.stats().oldest_ready_age, s(5), "what was ready was so at the restart");
+    rig.lease_one();
+    rig.pass(s(27));
+    assert_eq!(rig.stats().oldest_ready_age, s(2), "what was delayed is due when its delay is over");
 }
