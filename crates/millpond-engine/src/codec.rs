@@ -64,6 +64,7 @@ pub(crate) mod tag {
 #[cfg(test)]
 mod tests {
     use super::{decode, decode_content, encode};
+    use crate::size::record_bytes;
     use bytes::Bytes;
     use millpond_core::identity::{Receipt, Seq};
     use millpond_core::message::{
@@ -223,6 +224,24 @@ mod tests {
             records.push(Record::Message { message: Box::new(message), content: None });
         }
         records
+    }
+
+    #[test]
+    fn what_a_record_takes_is_known_beforehand_and_is_never_more() {
+        let content = Content {
+            content_type: "application/json".into(),
+            headers: (0..50).map(|header| (format!("h{header}"), String::new())).collect(),
+            body: Bytes::from(vec![1; 3000]),
+        };
+        let content = Some(Arc::new(content));
+        let with_content = [full_message(), bare_message()]
+            .map(|message| Record::Message { message: Box::new(message), content: content.clone() });
+        for record in records().into_iter().chain(with_content) {
+            let mut bytes = Vec::new();
+            encode(&record, &mut bytes);
+            let (expected, takes) = (record_bytes(&record), bytes.len() as u64 + 20);
+            assert!((takes..takes + 256).contains(&expected), "{expected} for {takes}: {record:?}");
+        }
     }
 
     #[test]

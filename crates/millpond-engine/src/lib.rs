@@ -13,6 +13,7 @@ pub mod log;
 pub mod machine;
 pub mod repair;
 pub mod segments;
+mod size;
 pub mod stats;
 pub mod survey;
 mod threads;

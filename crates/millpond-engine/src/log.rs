@@ -5,6 +5,7 @@
 
 use crate::codec::encode;
 use crate::segments::{Ahead, SegmentJob};
+use crate::size::record_bytes;
 use millpond_core::command::OpNumber;
 use millpond_core::identity::Seq;
 use millpond_core::record::Record;
@@ -135,7 +136,7 @@ impl Log {
                 Entry::Append { op, record, sync } => {
                     let bytes = record_bytes(&record);
                     if self.writer.pending_records() > 0
-                        && self.writer.pending_bytes() + bytes > self.writer.group_bytes_max() / 2
+                        && self.writer.pending_bytes() + bytes > self.group_bytes_max()
                     {
                         self.commit(&mut group, outside)?;
                     }
@@ -155,6 +156,13 @@ impl Log {
             }
         }
         self.commit(&mut group, outside)
+    }
+
+    /// What the pending group shall not exceed. One that fits into the segment shall go on fitting: what a segment has
+    /// left when a group does not is lost to the log.
+    fn group_bytes_max(&self) -> u64 {
+        let (half, room) = (self.writer.group_bytes_max() / 2, self.writer.room_bytes());
+        if self.writer.pending_bytes() <= room { half.min(room) } else { half }
     }
 
     /// Does what may find the disk full as often as it takes: nothing is lost meanwhile.
@@ -254,15 +262,4 @@ struct Group {
     anchors: Vec<Option<Seq>>,
     last: OpNumber,
     sync: bool,
-}
-
-/// About how many bytes a record takes.
-fn record_bytes(record: &Record) -> u64 {
-    match record {
-        Record::Message { content, message } => {
-            let history = message.history.len() as u64 * 1200;
-            content.as_ref().map_or(0, |content| content.size_bytes()) + history + 512
-        }
-        _ => 16 << 10,
-    }
 }

@@ -6,6 +6,7 @@
 use crate::content::{DiskContent, Recent, Stored, Unreadable};
 use crate::handle::Answer;
 use crate::log::{Commit, Entry};
+use crate::size::record_bytes;
 use millpond_core::command::{Effect, Input, Leased, OpNumber, Reply, RequestId, StorageState, TargetNumber};
 use millpond_core::identity::Seq;
 use millpond_core::message::SharedContent;
@@ -48,6 +49,8 @@ pub struct Machine {
     /// A copy waits for that.
     copy_postponed: bool,
     room: Room,
+    /// What is appended now is part of keeping the log short.
+    reclaiming: bool,
     /// Something was forgotten since the log was last looked at for room to win back.
     forgot: bool,
     storage: StorageState,
@@ -83,6 +86,7 @@ impl Machine {
             copy_again_at: Mono(i64::MIN),
             copy_postponed: false,
             room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
+            reclaiming: false,
             forgot: false,
             storage: StorageState::Roomy,
             outputs: Vec::new(),
@@ -169,10 +173,12 @@ impl Machine {
     }
 
     fn append(&mut self, op: OpNumber, record: Record, sync: bool) {
-        let mut bytes = RECORD_BYTES;
+        let bytes = record_bytes(&record);
         if let Record::Message { message, content } = &record {
-            bytes += content.as_ref().map_or(0, |content| content.size_bytes());
             self.recent.emitted(message.seq, content.clone());
+        }
+        if !self.reclaiming {
+            self.index.others_wrote(bytes + GROUP_BYTES);
         }
         self.underway.push_back((op, bytes));
         self.underway_bytes += bytes;
@@ -263,12 +269,16 @@ impl Machine {
     fn reclaim(&mut self, now: Now) {
         self.copy_postponed = false;
         while self.copying.is_none() {
+            if self.room.full && self.copies_bytes() > self.room_left() {
+                return;
+            }
             let pressure = self.pressure();
             match self.index.next_reclaim(pressure) {
                 Reclaim::Nothing => return,
-                Reclaim::Delete { segment, keep_file } => {
-                    self.pond.handle(Input::CopyBasics, now);
-                    self.take_effects();
+                Reclaim::Delete { segment, keep_file, preamble } => {
+                    if preamble || self.pond.are_basics_stale() {
+                        self.copy_basics(now);
+                    }
                     self.outputs.push(Output::Log(Entry::Delete { segment, keep_file }));
                 }
                 Reclaim::Copy(_) if self.room.full && pressure == Pressure::None => return,
@@ -281,25 +291,42 @@ impl Machine {
         }
     }
 
+    /// Writes anew what is in the log without a key: it went with every earlier copy, or will.
+    fn copy_basics(&mut self, now: Now) {
+        let before = self.underway_bytes;
+        self.reclaiming = true;
+        self.pond.handle(Input::CopyBasics, now);
+        self.take_effects();
+        self.reclaiming = false;
+        self.index.wrote_preamble(self.underway_bytes - before);
+    }
+
     /// On a full disk what is alive in the oldest segment is copied if that wins clearly more room than it takes; or if
     /// it will soon not fit any more, as long as there is something to win further on. For settlements may take more
     /// room than they free, and what they leave behind lies at the end of the ring: it is won back only by going all
     /// the way round.
     fn pressure(&self) -> Pressure {
-        let oldest = self.index.segments().next().filter(|_| self.room.full);
-        let Some((_, oldest_live_bytes, _)) = oldest else { return Pressure::None };
+        if !self.room.full {
+            return Pressure::None;
+        }
         let (left, segment_bytes) = (self.room_left(), self.room.segment_bytes);
-        if oldest_live_bytes <= left.min(segment_bytes) / 2 {
+        if self.index.oldest_live_bytes() <= left.min(segment_bytes) / 2 {
             return Pressure::Oldest;
         }
-        // Groups of copies have headers and end at whole sectors, the deletion has its records, and others write
-        // meanwhile.
-        let copies = oldest_live_bytes + oldest_live_bytes / 32 + COPIES_AROUND_BYTES + segment_bytes / 32;
-        if copies > left || left >= copies + segment_bytes / 2 {
+        if left >= self.copies_bytes() + segment_bytes / 2 {
             return Pressure::None;
         }
         let unused = left.min(segment_bytes);
         Pressure::Waste(self.index.total_bytes().saturating_sub(self.index.live_bytes() + unused))
+    }
+
+    /// What it takes to give the oldest segment up. Groups of copies have headers and end at whole sectors, the deletion
+    /// has its records, and others write meanwhile.
+    fn copies_bytes(&self) -> u64 {
+        match self.index.oldest_live_bytes() {
+            0 => 0,
+            live => live + live / 32 + COPIES_AROUND_BYTES + self.room.segment_bytes / 32,
+        }
     }
 
     fn start_copying(&mut self, keys: &[u64]) {
@@ -325,9 +352,16 @@ impl Machine {
                 self.index.get(seq.0).as_ref() == positions.get(seq) && !self.recent.is_underway(*seq)
             })
             .collect();
-        self.handle(Input::Copy(current), now);
+        self.reclaiming = true;
+        self.pond.handle(Input::Copy(current), now);
+        self.take_effects();
+        self.reclaiming = false;
+        self.judge_room(now);
         let last = self.underway.back().map(|&(op, _)| op);
         self.copying = last.map(Copying::Writing);
+        if self.copying.is_none() {
+            self.reclaim(now);
+        }
     }
 }
 
@@ -348,5 +382,5 @@ fn sealable_before(commit: &Commit) -> u32 {
 const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// What copying a segment and giving it up writes besides the copies, roughly.
 const COPIES_AROUND_BYTES: u64 = 2048;
-/// What a record without content takes in the log, roughly.
-const RECORD_BYTES: u64 = 300;
+/// What a group takes in the log besides its records, at most: its header, and what is left of its last sector.
+const GROUP_BYTES: u64 = 64 + 511;

@@ -28,12 +28,27 @@ pub enum Pressure {
 
 /// Copying all the way round the ring for something that is too much. Records have headers and groups padding, so a
 /// round may end with no less than it began with: then there is no use in another one before there is more.
+///
+/// What others did meanwhile says nothing of that. So from what a round ends with is taken off what they wrote, and
+/// what they let die. If what is left could still be within the bound, or is clearly less than the round began with,
+/// another round follows at once: either others have paid for it, by writing, or it brings the end nearer by half a
+/// segment. Otherwise it is what the next round would leave, too, and tolerated. So copying comes to rest when nobody
+/// writes, and then within the bound unless a whole round by itself bettered nothing.
 #[derive(Clone, Debug, Default)]
 struct Round {
-    /// The newest segment when the round began.
-    end: Option<u32>,
+    under_way: Option<UnderWay>,
     /// What the last round could not better, and a little more.
     tolerated: u64,
+}
+
+#[derive(Clone, Debug)]
+struct UnderWay {
+    /// The newest segment when the round began.
+    end: u32,
+    /// What was too much then.
+    began_with: u64,
+    /// By how much others can have added to that since, at most.
+    others: u64,
 }
 
 impl Round {
@@ -41,15 +56,32 @@ impl Round {
         if excess <= bound {
             *self = Self::default();
         }
-        if excess <= bound.max(self.tolerated) {
-            return false;
+        while excess > bound.max(self.tolerated) {
+            let (end, began_with) = (*ring.end(), excess);
+            let round = self.under_way.get_or_insert(UnderWay { end, began_with, others: 0 });
+            if *ring.start() <= round.end {
+                return true;
+            }
+            let left = excess.saturating_sub(round.others);
+            if left > bound && left + slack / 2 > round.began_with {
+                self.tolerated = left + slack;
+            }
+            self.under_way = None;
         }
-        let end = *self.end.get_or_insert_with(|| *ring.end());
-        if *ring.start() > end {
-            *self = Self { end: None, tolerated: excess + slack };
-            return false;
+        false
+    }
+
+    fn others_added(&mut self, bytes: u64) {
+        if let Some(round) = &mut self.under_way {
+            round.others += bytes;
         }
-        true
+    }
+
+    /// Others have superseded an anchor in `segment`; if the round has not come by yet, it may have been the round.
+    fn superseded_in(&mut self, segment: u32, bytes: u64) {
+        if let Some(round) = self.under_way.as_mut().filter(|round| segment > round.end) {
+            round.others += bytes;
+        }
     }
 }
 
@@ -67,6 +99,8 @@ pub enum Reclaim {
         segment: u32,
         /// Whether the bound has room for its file, which may then become another segment.
         keep_file: bool,
+        /// Whether the preamble may lie in it: write that anew before, and call [`Index::wrote_preamble`].
+        preamble: bool,
     },
 }
 
@@ -75,6 +109,9 @@ pub enum Reclaim {
 /// It follows the log: call [`placed`](Self::placed), [`forget`](Self::forget) and [`wrote`](Self::wrote)
 /// in log order, and only for what [`Writer::commit`](crate::Writer::commit) has written. That is enough for
 /// safety, since [`Writer::retire`](crate::Writer::retire) syncs everything written before it gives a segment up.
+///
+/// Besides anchors the log may hold a *preamble*: records without keys that the caller can write anew as a whole, and does
+/// before the segment goes that holds the last such copy. It counts as live.
 #[derive(Clone, Debug)]
 pub struct Index {
     anchors: Anchors,
@@ -84,6 +121,7 @@ pub struct Index {
     segment_bytes: u32,
     live_bytes: u64,
     total_bytes: u64,
+    preamble: Preamble,
     /// A file is kept to become the segment after the one that is prepared.
     spare: bool,
     /// Segments before this one have an index, or shall have none.
@@ -92,6 +130,13 @@ pub struct Index {
     oldest_from: u64,
     bound: Round,
     waste: Round,
+}
+
+/// Where the preamble lies: in `segment` or behind, as far as is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Preamble {
+    segment: u32,
+    bytes: u64,
 }
 
 /// A segment that shall have an index, and the most bytes that the index may have.
@@ -123,6 +168,7 @@ impl Index {
             segment_bytes,
             live_bytes: 0,
             total_bytes: 0,
+            preamble: Preamble::default(),
             spare: false,
             unsealed_from: oldest,
             oldest_from: 0,
@@ -193,6 +239,9 @@ impl Index {
         if let Some(older) = self.anchors.insert(key, position) {
             assert!(older.place() < position.place(), "anchors are reported in log order");
             self.release(older);
+            for round in [&mut self.bound, &mut self.waste] {
+                round.superseded_in(older.segment, 2 * older.record_bytes());
+            }
         }
         let bytes = position.record_bytes();
         self.live_bytes += bytes;
@@ -211,8 +260,27 @@ impl Index {
         let anchor = self.anchors.remove(key);
         if let Some(position) = anchor {
             self.release(position);
+            self.others_added(2 * position.record_bytes());
         }
         anchor.is_some()
+    }
+
+    /// The log was given a preamble of so many bytes, record headers included. Call it when it is given to the log, so
+    /// before a deletion that relies on it.
+    pub fn wrote_preamble(&mut self, bytes: u64) {
+        self.preamble = Preamble { segment: self.newest().unwrap_or(self.oldest), bytes };
+    }
+
+    /// The log was given so many bytes that are neither copies that [`next_reclaim`](Self::next_reclaim) asked for nor a
+    /// preamble. Without knowing that, it takes what others leave behind for what copying cannot better.
+    pub fn others_wrote(&mut self, bytes: u64) {
+        self.others_added(bytes);
+    }
+
+    fn others_added(&mut self, bytes: u64) {
+        for round in [&mut self.bound, &mut self.waste] {
+            round.others_added(bytes);
+        }
     }
 
     /// Forgets every key for which `live` is false. For the end of recovery: replay indexes every anchor, of
@@ -234,9 +302,19 @@ impl Index {
         self.len() == 0
     }
 
-    /// Bytes of all live anchors, record headers included.
+    /// Bytes of all live anchors and of the preamble, record headers included.
     pub fn live_bytes(&self) -> u64 {
-        self.live_bytes
+        self.live_bytes + self.preamble.bytes
+    }
+
+    /// Bytes that must be written before the oldest segment can be given up, record headers included.
+    pub fn oldest_live_bytes(&self) -> u64 {
+        let preamble = if self.is_preamble_in_oldest() { self.preamble.bytes } else { 0 };
+        self.segments.front().map_or(0, |oldest| oldest.live_bytes) + preamble
+    }
+
+    fn is_preamble_in_oldest(&self) -> bool {
+        self.preamble.segment <= self.oldest
     }
 
     /// Bytes of all segments' files and indexes, without the one prepared ahead and the spare one.
@@ -263,31 +341,47 @@ impl Index {
         if self.segments.len() < 2 {
             return Reclaim::Nothing;
         }
-        if let Some(gone) = self.segments.pop_front_if(|oldest| oldest.live_anchors == 0) {
-            self.total_bytes -= gone.bytes + gone.index_bytes;
-            self.oldest += 1;
-            self.oldest_from = 0;
-            // Not if that were soon to make copies necessary: an index has at most half a segment.
-            let half_a_segment = u64::from(self.segment_bytes) / 2;
-            let keep_file = !self.spare && self.excess_bytes() + 3 * half_a_segment <= self.allowed_bytes();
-            self.spare |= keep_file;
-            return Reclaim::Delete { segment: self.oldest - 1, keep_file };
+        let segment_bytes = u64::from(self.segment_bytes);
+        let has_anchors = self.segments[0].live_anchors > 0;
+        // A large preamble must not be written over and over for nothing but itself.
+        let is_free = !self.is_preamble_in_oldest() || self.preamble.bytes <= segment_bytes / 2;
+        if (has_anchors || !is_free) && !self.wants_copies(pressure) {
+            Reclaim::Nothing
+        } else if has_anchors {
+            Reclaim::Copy(self.copy_batch())
+        } else {
+            self.give_up_oldest()
         }
+    }
+
+    fn wants_copies(&mut self, pressure: Pressure) -> bool {
         let newest = self.newest().unwrap_or(self.oldest);
         let (ring, slack) = (self.oldest..=newest, u64::from(self.segment_bytes));
         let bound = self.bound.wants_copies(self.excess_bytes(), self.allowed_bytes(), slack, &ring);
-        let copies = match pressure {
+        match pressure {
             Pressure::None => bound,
             Pressure::Oldest => true,
             Pressure::Waste(bytes) => self.waste.wants_copies(bytes, slack / 2, slack / 8, &ring),
-        };
-        if copies { Reclaim::Copy(self.copy_batch()) } else { Reclaim::Nothing }
+        }
+    }
+
+    fn give_up_oldest(&mut self) -> Reclaim {
+        let preamble = self.is_preamble_in_oldest();
+        let gone = self.segments.pop_front().expect("the caller saw that there are two");
+        self.total_bytes -= gone.bytes + gone.index_bytes;
+        self.oldest += 1;
+        self.oldest_from = 0;
+        // Not if that were soon to make copies necessary: an index has at most half a segment.
+        let half_a_segment = u64::from(self.segment_bytes) / 2;
+        let keep_file = !self.spare && self.excess_bytes() + 3 * half_a_segment <= self.allowed_bytes();
+        self.spare |= keep_file;
+        Reclaim::Delete { segment: self.oldest - 1, keep_file, preamble }
     }
 
     /// Bytes of the log, the spare file included, beyond twice its live bytes.
     fn excess_bytes(&self) -> u64 {
         let spare = if self.spare { u64::from(self.segment_bytes) } else { 0 };
-        (self.total_bytes + spare).saturating_sub(2 * self.live_bytes)
+        (self.total_bytes + spare).saturating_sub(2 * self.live_bytes())
     }
 
     fn allowed_bytes(&self) -> u64 {
@@ -344,5 +438,45 @@ mod tests {
         assert!(round.wants_copies(112, 100, 10, &(6..=11)));
         assert!(!round.wants_copies(100, 100, 10, &(6..=11)));
         assert!(round.wants_copies(101, 100, 10, &(6..=11)), "better in between: from the start");
+    }
+
+    #[test]
+    fn what_others_may_have_left_behind_is_no_reason_to_rest() {
+        let mut round = Round::default();
+        assert!(round.wants_copies(130, 100, 10, &(1..=5)));
+        round.others_added(30);
+        assert!(round.wants_copies(130, 100, 10, &(6..=10)), "all of it may be theirs: another round");
+        assert!(
+            !round.wants_copies(130, 100, 10, &(11..=15)),
+            "which they left alone, and which bettered nothing"
+        );
+
+        // An anchor that was superseded where the round has been, not where it is going.
+        for (segment, rests) in [(5, true), (6, false)] {
+            let mut round = Round::default();
+            assert!(round.wants_copies(130, 100, 10, &(1..=5)));
+            round.superseded_in(segment, 30);
+            assert_eq!(round.wants_copies(130, 100, 10, &(6..=10)), !rests, "{segment}");
+        }
+
+        // Less than they can have left is tolerated only without their part.
+        let mut round = Round::default();
+        assert!(round.wants_copies(130, 100, 10, &(1..=5)));
+        round.others_added(4);
+        assert!(!round.wants_copies(130, 100, 10, &(6..=10)));
+        assert!(!round.wants_copies(136, 100, 10, &(6..=10)));
+        assert!(round.wants_copies(137, 100, 10, &(6..=10)));
+    }
+
+    #[test]
+    fn a_round_that_betters_something_is_followed_by_another_and_they_come_to_an_end() {
+        let mut round = Round::default();
+        let (mut excess, mut oldest, mut rounds) = (1000, 1, 0);
+        while round.wants_copies(excess, 100, 10, &(oldest..=oldest + 4)) {
+            oldest += 5;
+            rounds += 1;
+            excess -= if excess > 130 { excess / 10 } else { 1 };
+        }
+        assert!((101..=130).contains(&excess) && rounds < 30, "{excess} after {rounds}");
     }
 }

@@ -287,6 +287,11 @@ impl Writer {
         }
     }
 
+    /// The largest group that fits into what is left of the segment being written.
+    pub fn room_bytes(&self) -> u64 {
+        self.room(MARK_RESERVE_BYTES)
+    }
+
     /// Bytes that can be written without creating a segment, spread over at most two segments.
     pub fn remaining_bytes(&self) -> u64 {
         let next = self.next.as_ref().map_or(0, |next| {

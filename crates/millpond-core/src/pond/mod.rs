@@ -238,6 +238,13 @@ impl Pond {
         self.slots.contains_key(seq)
     }
 
+    /// Whether something has changed since [`Input::CopyBasics`] of which single messages' records tell: whoever gives up
+    /// a part of the log must have the basics written anew before, wherever they lie. For a message's records mean
+    /// nothing once its full copy in front of them is gone.
+    pub fn are_basics_stale(&self) -> bool {
+        self.queues.iter().any(|queue| queue.replays.uncounted)
+    }
+
     // --- records and what waits for them -------------------------------------------------------------
 
     fn emit(&mut self, record: Record, sync: bool) -> OpNumber {

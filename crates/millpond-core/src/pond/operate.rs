@@ -115,6 +115,7 @@ impl Pond {
 
     pub(super) fn write_queue(&mut self, number: QueueNumber, sync: bool) {
         let record = self.queue_record(number);
+        self.queue_mut(number).replays.uncounted = false;
         self.emit(record, sync);
     }
 

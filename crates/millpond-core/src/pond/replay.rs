@@ -43,6 +43,8 @@ pub(super) struct Replays {
     wake: Option<Mono>,
     /// What it waited for after its last step.
     waited_for: Option<WaitsFor>,
+    /// More was counted than the queue's last record says.
+    pub(super) uncounted: bool,
 }
 
 impl Replays {
@@ -68,6 +70,7 @@ impl Replays {
     pub(super) fn count(&mut self) {
         if let Some(task) = self.running_mut() {
             task.replayed += 1;
+            self.uncounted = true;
         }
     }
 }

@@ -116,6 +116,7 @@ impl Pond {
         queue.deleted = record.deleted;
         queue.since = record.since;
         queue.replays.tasks = record.replays.into();
+        queue.replays.uncounted = false;
     }
 
     /// Starts a new boot after the whole log was replayed: takes the configuration, sets every message where

@@ -98,7 +98,7 @@ fn queue(record: &QueueRecord, out: &mut Vec<u8>) {
     }
 }
 
-/// In few bytes: the queues are written again whenever a segment goes.
+/// In few bytes: the queues are written again whenever the segment with their last copy goes.
 fn replay(task: &ReplayTask, out: &mut Vec<u8>) {
     word(out, task.number);
     match &task.wish.which {

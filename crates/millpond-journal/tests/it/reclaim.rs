@@ -129,7 +129,8 @@ fn a_copy_that_was_not_made_is_asked_for_again() {
     assert_eq!(first, Reclaim::Copy(vec![1]));
     assert_eq!(driver.index.next_reclaim(Pressure::None), first);
     driver.index.forget(1);
-    assert_eq!(driver.index.next_reclaim(Pressure::None), Reclaim::Delete { segment: 1, keep_file: false });
+    let delete = driver.index.next_reclaim(Pressure::None);
+    assert!(matches!(delete, Reclaim::Delete { segment: 1, keep_file: false, .. }), "{delete:?}");
     assert_eq!(driver.index.oldest_segment(), 2);
 }
 
@@ -162,4 +163,46 @@ fn segments_report_their_live_share() {
     let bytes = u64::from(SEGMENT_BYTES);
     assert_eq!(segments, [(1, 2 * 2028, bytes), (2, 2 * 2028, bytes), (3, 2 * 2028, bytes)]);
     assert_eq!((driver.index.live_bytes(), driver.index.total_bytes()), (6 * 2028, 3 * bytes));
+}
+
+/// A log of `segments` segments in which nothing is alive, and an index that knows a preamble in the first.
+fn with_preamble(segments: u32, bytes: u64) -> Driver {
+    let mut driver = Driver::start(&SimulatedDisk::new()).unwrap();
+    driver.index.wrote_preamble(bytes);
+    while driver.writer.end().segment < segments {
+        let key = driver.enqueue(&body(1, 2000));
+        driver.commit(true).unwrap();
+        driver.finish(key);
+    }
+    driver
+}
+
+#[test]
+fn a_preamble_is_asked_for_only_where_its_last_copy_goes() {
+    let mut driver = with_preamble(3, 1000);
+    assert_eq!(driver.index.live_bytes(), 1000);
+    let delete = |index: &mut millpond_journal::Index| match index.next_reclaim(Pressure::None) {
+        Reclaim::Delete { segment, preamble, .. } => Some((segment, preamble)),
+        _ => None,
+    };
+    assert_eq!(driver.index.oldest_live_bytes(), 1000);
+    assert_eq!(delete(&mut driver.index), Some((1, true)));
+    driver.index.wrote_preamble(1000);
+    assert_eq!(driver.index.oldest_live_bytes(), 0);
+    assert_eq!(delete(&mut driver.index), Some((2, false)), "it lies in the third now");
+    assert_eq!(delete(&mut driver.index), None, "the last segment stays");
+    assert_eq!(driver.index.oldest_live_bytes(), 1000);
+}
+
+#[test]
+fn a_preamble_larger_than_what_its_segment_wins_is_left_alone_until_the_bound_asks_for_it() {
+    let large = u64::from(SEGMENT_BYTES);
+    let mut driver = with_preamble(5, large);
+    assert_eq!(driver.index.next_reclaim(Pressure::None), Reclaim::Nothing, "twice its bytes are allowed");
+    let mut driver = with_preamble(6, large);
+    let delete = driver.index.next_reclaim(Pressure::None);
+    assert!(matches!(delete, Reclaim::Delete { segment: 1, preamble: true, .. }), "{delete:?}");
+    let mut driver = with_preamble(5, large);
+    let delete = driver.index.next_reclaim(Pressure::Oldest);
+    assert!(matches!(delete, Reclaim::Delete { segment: 1, preamble: true, .. }), "{delete:?}");
 }

@@ -258,7 +258,7 @@ impl Driver {
                 }
                 self.commit(false)?;
             }
-            Reclaim::Delete { segment, keep_file } => {
+            Reclaim::Delete { segment, keep_file, .. } => {
                 assert!(self.live.keys().all(|&key| self.index.get(key).unwrap().segment != segment));
                 self.history.deleting = segment;
                 let retired = self.writer.retire(segment, keep_file).map_err(|_| Stopped)?;

@@ -7,6 +7,7 @@ mod full_disk;
 mod indexes;
 mod promises;
 mod replay;
+mod rest;
 mod session;
 mod swarm;
 mod unreadable;

@@ -18,10 +18,8 @@ use std::time::Duration;
 const DRAIN_WITHIN: Duration = Duration::from_mins(40);
 /// What the log is given to come to rest: a copy that could not be read is tried again after a minute.
 const REST: Duration = Duration::from_secs(90);
-/// Segments that the log, and what is made ahead of it, may take beyond twice what lives. The bound that the log aims
-/// at is four; but a round of copies into which others wrote as well is taken for the best that can be had, and what
-/// it left stays until more has come.
-const SEGMENTS_BEYOND: u64 = 64;
+/// Segments that the log, and what is made ahead of it, may take beyond twice what lives.
+const SEGMENTS_BEYOND: u64 = 4;
 /// How often somebody looks whether it is over.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
