@@ -124,7 +124,7 @@ impl Pond {
             if ready_at > now.mono {
                 return self.wake_target_at(index, ready_at);
             }
-            self.targets[index].start(now.mono);
+            self.targets[index].start(now);
             self.targets[index].turn = number.0 as usize + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(pick.seq).occupies = Some(index);

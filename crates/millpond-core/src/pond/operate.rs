@@ -3,6 +3,7 @@
 //! Owns definitions. Must never change a message's life.
 
 use super::queue::{Queue, Told};
+use super::target::Target;
 use super::{Pond, QUEUES_MAX};
 use crate::command::{DefineError, QueueError, Reply, RequestId};
 use crate::identity::Seq;
@@ -187,6 +188,12 @@ impl Pond {
         self.emit(Record::Boot { epoch: self.epoch, next: self.next }, false);
         for index in 0..self.queues.len() {
             self.write_queue(self.queues[index].number, false);
+        }
+        let called =
+            |target: &Target| Some(Record::Called { target: target.name.clone(), started: target.called? });
+        let called: Vec<Record> = self.targets.iter().filter_map(called).collect();
+        for record in called {
+            self.emit(record, false);
         }
     }
 }
