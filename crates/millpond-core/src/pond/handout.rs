@@ -48,8 +48,7 @@ impl Pond {
     /// Hands out what one queue can give, to waiting workers first, then to its target.
     pub(super) fn serve(&mut self, number: QueueNumber, now: Now) {
         let queue = self.queue_mut(number);
-        if !queue.paused && queue.ready.has_eligible() {
-            // A group may just have gone on.
+        if queue.held.is_none() && queue.ready.has_eligible() {
             queue.busy.begin(now.mono);
         }
         self.serve_workers(number, now);

@@ -171,10 +171,11 @@ impl Pond {
             Input::Unattended => self.unattended = true,
             Input::Storage(state) => {
                 self.storage = state;
-                self.serve_all(now);
                 for index in 0..self.queues.len() {
+                    self.note_hold(self.queues[index].number, now);
                     self.room_may_be_free(self.queues[index].number);
                 }
+                self.serve_all(now);
             }
             Input::Copy(copies) => self.copy(copies),
             Input::CopyBasics => self.copy_basics(),

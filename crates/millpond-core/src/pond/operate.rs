@@ -36,7 +36,7 @@ impl Pond {
             if unfinished > 0 && !order.keeps_groups() {
                 return Err(DefineError::GroupsUnfinished { order, unfinished });
             }
-            self.change(number, settings);
+            self.change(number, settings, now);
             self.serve(number, now);
             return Ok(false);
         }
@@ -44,6 +44,7 @@ impl Pond {
             return Err(DefineError::TooMany(QUEUES_MAX));
         }
         let number = self.create(name, settings);
+        self.note_hold(number, now);
         self.write_queue(number, true);
         Ok(true)
     }
@@ -68,7 +69,7 @@ impl Pond {
     }
 
     /// Gives a queue other settings and writes them down.
-    pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings) {
+    pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings, now: Now) {
         let queue = self.queue_mut(number);
         let before = &queue.settings;
         if before.concurrency != settings.concurrency
@@ -82,7 +83,7 @@ impl Pond {
         queue.settings = settings;
         self.bind(number);
         self.write_queue(number, true);
-        self.note_dead_letters(number);
+        self.note_dead_letters(number, now);
         self.room_may_be_free(number);
     }
 
@@ -168,9 +169,8 @@ impl Pond {
         let queue = &mut self.queues[number.0 as usize];
         queue.paused = paused;
         queue.calibration.call_off();
-        // Nothing is learned about the workers while they are kept from the work.
-        queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
         queue.tell(&mut self.targets);
+        self.note_hold(number, now);
         self.write_queue(number, true);
     }
 

@@ -148,7 +148,7 @@ impl Pond {
             let number = match self.queue_named(&name) {
                 Some(number) if self.queue_ref(number).settings == settings => number,
                 Some(number) => {
-                    self.change(number, settings);
+                    self.change(number, settings, now);
                     number
                 }
                 None => {
@@ -164,7 +164,7 @@ impl Pond {
         self.resume_replays(now);
         self.bound_keys();
         for index in 0..self.queues.len() {
-            self.note_dead_letters(self.queues[index].number);
+            self.note_dead_letters(self.queues[index].number, now);
         }
         self.serve_all(now);
     }
