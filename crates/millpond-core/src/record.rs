@@ -88,6 +88,14 @@ pub enum Record {
         /// The message.
         seq: Seq,
     },
+    /// When the latest call of a target that has a rate began: the pace goes on from there. Written with the other
+    /// facts that every log must hold; the hand-outs since say the rest.
+    Called {
+        /// The target.
+        target: Name,
+        /// When.
+        started: Wall,
+    },
 }
 
 /// A queue as the log remembers it.

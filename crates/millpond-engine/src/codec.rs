@@ -59,6 +59,7 @@ pub(crate) mod tag {
     pub(crate) const DIED: u8 = 7;
     pub(crate) const REPLAYED: u8 = 8;
     pub(crate) const FORGOTTEN: u8 = 9;
+    pub(crate) const CALLED: u8 = 10;
 }
 
 #[cfg(test)]
@@ -219,6 +220,7 @@ mod tests {
             },
             Record::Replayed { seq: Seq(1), place: 8, at: Wall(9), expires: Wall(10) },
             Record::Forgotten { seq: Seq(1) },
+            Record::Called { target: Name::new("t").unwrap(), started: Wall(-6) },
         ];
         for message in [full_message(), bare_message()] {
             records.push(Record::Message { message: Box::new(message), content: None });

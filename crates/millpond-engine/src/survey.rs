@@ -263,6 +263,7 @@ impl<'a> Reader<'a> {
                 self.touch(*seq, None);
                 self.known.entry(*seq).and_modify(|known| known.died = true);
             }
+            Record::Called { .. } => {}
         }
         self.pond.restore(record);
     }
@@ -393,6 +394,7 @@ fn kind(record: &Record) -> &'static str {
         Record::Died { .. } => "died",
         Record::Replayed { .. } => "replayed",
         Record::Forgotten { .. } => "forgotten",
+        Record::Called { .. } => "called",
     }
 }
 

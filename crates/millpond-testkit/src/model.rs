@@ -172,8 +172,10 @@ pub struct Target {
     pub settings: TargetSettings,
     /// When the calls that occupy it without a lease end.
     pub held_until: Vec<Mono>,
-    /// Starts of calls since the latest restart.
+    /// Starts of calls since the latest restart, and the one before them that is remembered.
     pub starts: Vec<Mono>,
+    /// When the latest call began by the wall clock, as far as that is known.
+    pub called: Option<Wall>,
     /// Left alone until then.
     pub paused_until: Mono,
 }
@@ -215,6 +217,7 @@ impl Model {
             settings,
             held_until: Vec::new(),
             starts: Vec::new(),
+            called: None,
             paused_until: Mono(i64::MIN),
         };
         Self {
@@ -337,6 +340,13 @@ impl Model {
             message.phase == Phase::Leased && called
         });
         leased.count() + self.targets[target].held_until.len()
+    }
+
+    /// A call of a target began.
+    pub fn start_call(&mut self, target: usize, now: Now) {
+        let Target { starts, called, .. } = &mut self.targets[target];
+        starts.push(now.mono);
+        *called = Some(now.wall);
     }
 
     /// A call of a target ended that may still be worked on.

@@ -115,6 +115,7 @@ impl Pond {
             };
             assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);
             assert_eq!(QueueNumber(u32::try_from(index).expect("numbers are u32")), queue.number);
+            assert_eq!(queue.held, self.held(queue.number), "queue {}: why it hands out nothing", queue.name);
         }
         self.assert_groups();
         self.assert_targets();

@@ -48,8 +48,7 @@ impl Pond {
     /// Hands out what one queue can give, to waiting workers first, then to its target.
     pub(super) fn serve(&mut self, number: QueueNumber, now: Now) {
         let queue = self.queue_mut(number);
-        if !queue.paused && queue.ready.has_eligible() {
-            // A group may just have gone on.
+        if queue.held.is_none() && queue.ready.has_eligible() {
             queue.busy.begin(now.mono);
         }
         self.serve_workers(number, now);
@@ -124,7 +123,7 @@ impl Pond {
             if ready_at > now.mono {
                 return self.wake_target_at(index, ready_at);
             }
-            self.targets[index].start(now.mono);
+            self.targets[index].start(now);
             self.targets[index].turn = number.0 as usize + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(pick.seq).occupies = Some(index);

@@ -47,6 +47,17 @@ impl Pond {
         }
     }
 
+    /// What holds a queue may have come or gone: meanwhile nothing is learned about those who do the work, and what was
+    /// promised before teaches nothing.
+    pub(super) fn note_hold(&mut self, number: QueueNumber, now: Now) {
+        let held = self.held(number);
+        let queue = self.queue_mut(number);
+        if std::mem::replace(&mut queue.held, held) != held {
+            queue.calibration.interrupt(now.mono);
+            queue.busy.note(held.is_none() && queue.ready.has_eligible(), 0, now.mono);
+        }
+    }
+
     /// A message has become a dead letter; its record is written.
     pub(super) fn note_death(&mut self, number: QueueNumber, reason: DeadReason, now: Now) {
         let queue = self.queue_mut(number);
@@ -62,11 +73,11 @@ impl Pond {
             let (queue, owner) = (queue.name.clone(), queue.settings.dead_letter.owner.clone());
             self.effects.push(Effect::Notice(Notice::DeadBurst { queue, deaths, owner }));
         }
-        self.note_dead_letters(number);
+        self.note_dead_letters(number, now);
     }
 
     /// The number of dead letters has changed, or how many are kept.
-    pub(super) fn note_dead_letters(&mut self, number: QueueNumber) {
+    pub(super) fn note_dead_letters(&mut self, number: QueueNumber, now: Now) {
         let queue = self.queue_mut(number);
         let (kept, max) = (queue.dead.len() as u64, queue.settings.dead_letter.max_messages);
         if kept < max - max / 10 {
@@ -81,5 +92,6 @@ impl Pond {
             // A replay that waited for room waits for it no longer.
             self.room_may_be_free(number);
         }
+        self.note_hold(number, now);
     }
 }

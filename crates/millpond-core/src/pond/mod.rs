@@ -42,7 +42,7 @@ use crate::identity::Seq;
 use crate::message::QueueNumber;
 use crate::name::Name;
 use crate::record::Record;
-use crate::time::{Mono, Now};
+use crate::time::{Mono, Now, Wall};
 use expiries::Expiries;
 use groups::Parting;
 use purge::Purge;
@@ -98,6 +98,8 @@ pub struct Pond {
     queues: Vec<Queue>,
     names: BTreeMap<Name, QueueNumber>,
     targets: Vec<Target>,
+    /// When each target was called last, as far as the log tells; only until the pond opens.
+    called: BTreeMap<Name, Wall>,
     keys: BTreeMap<(QueueNumber, u128), Seq>,
     timers: Timers,
     expiries: Expiries,
@@ -131,6 +133,7 @@ impl Pond {
             queues: Vec::new(),
             names: BTreeMap::new(),
             targets: Vec::new(),
+            called: BTreeMap::new(),
             keys: BTreeMap::new(),
             timers: Timers::default(),
             expiries: Expiries::default(),
@@ -168,10 +171,11 @@ impl Pond {
             Input::Unattended => self.unattended = true,
             Input::Storage(state) => {
                 self.storage = state;
-                self.serve_all(now);
                 for index in 0..self.queues.len() {
+                    self.note_hold(self.queues[index].number, now);
                     self.room_may_be_free(self.queues[index].number);
                 }
+                self.serve_all(now);
             }
             Input::Copy(copies) => self.copy(copies),
             Input::CopyBasics => self.copy_basics(),

@@ -3,6 +3,7 @@
 //! Owns definitions. Must never change a message's life.
 
 use super::queue::{Queue, Told};
+use super::target::Target;
 use super::{Pond, QUEUES_MAX};
 use crate::command::{DefineError, QueueError, Reply, RequestId};
 use crate::identity::Seq;
@@ -35,7 +36,7 @@ impl Pond {
             if unfinished > 0 && !order.keeps_groups() {
                 return Err(DefineError::GroupsUnfinished { order, unfinished });
             }
-            self.change(number, settings);
+            self.change(number, settings, now);
             self.serve(number, now);
             return Ok(false);
         }
@@ -43,6 +44,7 @@ impl Pond {
             return Err(DefineError::TooMany(QUEUES_MAX));
         }
         let number = self.create(name, settings);
+        self.note_hold(number, now);
         self.write_queue(number, true);
         Ok(true)
     }
@@ -67,7 +69,7 @@ impl Pond {
     }
 
     /// Gives a queue other settings and writes them down.
-    pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings) {
+    pub(super) fn change(&mut self, number: QueueNumber, settings: QueueSettings, now: Now) {
         let queue = self.queue_mut(number);
         let before = &queue.settings;
         if before.concurrency != settings.concurrency
@@ -81,7 +83,7 @@ impl Pond {
         queue.settings = settings;
         self.bind(number);
         self.write_queue(number, true);
-        self.note_dead_letters(number);
+        self.note_dead_letters(number, now);
         self.room_may_be_free(number);
     }
 
@@ -168,9 +170,8 @@ impl Pond {
         let queue = &mut self.queues[number.0 as usize];
         queue.paused = paused;
         queue.calibration.call_off();
-        // Nothing is learned about the workers while they are kept from the work.
-        queue.busy.note(!paused && queue.ready.has_eligible(), 0, now.mono);
         queue.tell(&mut self.targets);
+        self.note_hold(number, now);
         self.write_queue(number, true);
     }
 
@@ -188,6 +189,12 @@ impl Pond {
         self.emit(Record::Boot { epoch: self.epoch, next: self.next }, false);
         for index in 0..self.queues.len() {
             self.write_queue(self.queues[index].number, false);
+        }
+        let called =
+            |target: &Target| Some(Record::Called { target: target.name.clone(), started: target.called? });
+        let called: Vec<Record> = self.targets.iter().filter_map(called).collect();
+        for record in called {
+            self.emit(record, false);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The forecast of one queue from what is known of it and of its target.
 //!
-//! Owns which measurement counts. Must never promise while a queue is paused or its target is down.
+//! Owns which measurement counts. Must never promise while a queue is held or its target is down.
 
 use super::Pond;
 use super::order::Direction;
@@ -20,7 +20,7 @@ impl Pond {
     /// What a promise can rest on; `None` while nothing can be promised.
     pub(super) fn outlook(&self, number: QueueNumber, now: Now) -> Option<Outlook> {
         let queue = self.queue_ref(number);
-        if queue.paused || self.draining {
+        if self.held(number).is_some() || self.draining {
             return None;
         }
         let service_seconds = self.service_seconds(number);

@@ -16,7 +16,7 @@ use crate::identity::Seq;
 use crate::message::{Criticality, Phase, QueueNumber};
 use crate::name::Name;
 use crate::settings::QueueSettings;
-use crate::stats::Totals;
+use crate::stats::{Held, Totals};
 use crate::time::Mono;
 use std::collections::BTreeSet;
 
@@ -42,6 +42,8 @@ pub(super) struct Queue {
     pub(super) kept: u64,
     pub(super) paused: bool,
     pub(super) deaths: Deaths,
+    /// Why it hands out nothing, as far as the forecast has heard.
+    pub(super) held: Option<Held>,
     pub(super) blocked: Blocked,
     pub(super) keys: Keys,
     /// Its target's index, if it has one that is configured.
@@ -88,6 +90,7 @@ impl Queue {
             kept: 0,
             paused: false,
             deaths: Deaths::default(),
+            held: None,
             blocked: Blocked::default(),
             keys: Keys::default(),
             target: None,

@@ -417,7 +417,7 @@ impl Pond {
         self.promise_replayed(number, seq, now);
         self.when_durable(op, Gated::Show(seq), now);
         // There is room among the dead letters.
-        self.note_dead_letters(number);
+        self.note_dead_letters(number, now);
         self.serve(number, now);
     }
 

@@ -35,6 +35,9 @@ impl Pond {
             }
             Record::Leased { receipt, started, until, holder, consumer } => {
                 self.seen(receipt.seq.0);
+                if let Holder::Push(target) = &holder {
+                    self.called.insert(target.clone(), started);
+                }
                 self.restore_lease(receipt, started, until, holder, consumer);
             }
             Record::Extended { seq, until } => self.amend(seq, |message| {
@@ -57,6 +60,9 @@ impl Pond {
             Record::Forgotten { seq } => {
                 self.seen(seq.0);
                 self.slots.remove(seq);
+            }
+            Record::Called { target, started } => {
+                self.called.insert(target, started);
             }
         }
     }
@@ -124,8 +130,15 @@ impl Pond {
     pub fn open(&mut self, declared: Declared, now: Now) {
         self.epoch += 1;
         self.emit(Record::Boot { epoch: self.epoch, next: self.next }, true);
-        self.targets =
-            declared.targets.into_iter().map(|(name, settings)| Target::new(name, settings)).collect();
+        let called = std::mem::take(&mut self.called);
+        for (name, settings) in declared.targets {
+            let started = called.get(&name).copied();
+            let mut target = Target::new(name, settings);
+            if let Some(started) = started {
+                target.resume_pace(started, now);
+            }
+            self.targets.push(target);
+        }
         for queue in self.queues.iter().filter(|queue| !queue.deleted) {
             self.names.insert(queue.name.clone(), queue.number);
         }
@@ -136,7 +149,7 @@ impl Pond {
             let number = match self.queue_named(&name) {
                 Some(number) if self.queue_ref(number).settings == settings => number,
                 Some(number) => {
-                    self.change(number, settings);
+                    self.change(number, settings, now);
                     number
                 }
                 None => {
@@ -152,7 +165,7 @@ impl Pond {
         self.resume_replays(now);
         self.bound_keys();
         for index in 0..self.queues.len() {
-            self.note_dead_letters(self.queues[index].number);
+            self.note_dead_letters(self.queues[index].number, now);
         }
         self.serve_all(now);
     }

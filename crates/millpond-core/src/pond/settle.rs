@@ -139,7 +139,7 @@ impl Pond {
         queue.totals.service.observe(took);
         queue.service.observe(took, now.mono);
         queue.completions.count(1.0, now.mono);
-        let waiting = queue.ready.has_eligible();
+        let waiting = queue.held.is_none() && queue.ready.has_eligible();
         queue.busy.note(waiting, 1, now.mono);
         let max_bytes = usize::try_from(queue.settings.result_max_bytes).unwrap_or(usize::MAX);
         // What room is left on a full disk is for outcomes; a result is dropped rather than the room for the next ones.

@@ -8,7 +8,7 @@ use crate::name::Name;
 use crate::rate::Pacer;
 use crate::settings::TargetSettings;
 use crate::stats::TargetStats;
-use crate::time::Mono;
+use crate::time::{Mono, Now, Wall};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub(super) struct Target {
     /// Calls under way, and those that timed out and may still be worked on.
     pub(super) occupied: u32,
     pacer: Option<Pacer>,
+    /// When its latest call began, if it has a rate.
+    pub(super) called: Option<Wall>,
     /// Asked to be left alone until then.
     pub(super) paused_until: Mono,
     /// Queues with work for it.
@@ -44,6 +46,7 @@ impl Target {
             settings,
             occupied: 0,
             pacer,
+            called: None,
             paused_until: Mono(i64::MIN),
             working: 0,
             open: BTreeSet::new(),
@@ -78,11 +81,20 @@ impl Target {
     }
 
     /// Counts a call that starts at `now`, which is not before [`Target::ready_at`].
-    pub(super) fn start(&mut self, now: Mono) {
+    pub(super) fn start(&mut self, now: Now) {
         assert!(self.has_room(), "target {} is over its cap", self.name);
         self.occupied += 1;
-        let admitted = self.pacer.as_mut().is_none_or(|pacer| pacer.admit(now));
+        let admitted = self.pacer.as_mut().is_none_or(|pacer| pacer.admit(now.mono));
         assert!(admitted, "target {} is called faster than its rate", self.name);
+        self.called = self.pacer.is_some().then_some(now.wall);
+    }
+
+    /// Goes on at the pace after a restart: the latest call of before began at `started`. That is not later than now,
+    /// whatever the wall clock says: no call waits longer than the rate wants.
+    pub(super) fn resume_pace(&mut self, started: Wall, now: Now) {
+        let Some(pacer) = &mut self.pacer else { return };
+        pacer.admit(now.mono_at(started).min(now.mono));
+        self.called = Some(started.min(now.wall));
     }
 
     pub(super) fn free(&mut self) {

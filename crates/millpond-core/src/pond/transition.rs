@@ -70,7 +70,6 @@ impl Pond {
         let (phase, number) = (slot.message.phase, slot.message.queue);
         self.slots.may_rest(seq, self.durable);
         if phase == Phase::Ready {
-            queue.busy.begin(now.mono);
             self.serve(number, now);
         }
     }
@@ -358,7 +357,7 @@ impl Pond {
         self.effects.push(Effect::Forget(seq));
         if slot.message.phase == Phase::Dead {
             // There is room among the dead letters.
-            self.note_dead_letters(slot.message.queue);
+            self.note_dead_letters(slot.message.queue, now);
             self.serve(slot.message.queue, now);
         }
     }

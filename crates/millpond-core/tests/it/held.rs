@@ -2,6 +2,7 @@
 
 use crate::rig::{QUEUE, Rig, complete, dead as rejected, message, name, retry, s, target};
 use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, StorageState};
+use millpond_core::message::Phase;
 use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
 use millpond_core::replay::{ReplayState, ReplayWhich, ReplayWish, WaitsFor};
@@ -124,6 +125,88 @@ fn full_dead_letters_hold_the_queue_and_say_so_once() {
     assert_eq!(rig.notices.len(), 2, "another one");
     rig.restart();
     assert_eq!((rig.stats().held, rig.notices.len()), (Some(Held::DeadLettersFull), 3), "and at every start");
+}
+
+/// Holds a queue, and lets it go again.
+fn hold(rig: &mut Rig, held: Held, begins: bool) {
+    match held {
+        Held::Paused => rig.pause(begins),
+        Held::DeadBurst | Held::DeadLettersFull if begins => die(rig, 2),
+        Held::DeadBurst => rig.pause(false),
+        Held::DeadLettersFull => {
+            let list = Command::List { queue: name(QUEUE), phase: Some(Phase::Dead), after: None, limit: 1 };
+            let Reply::Messages(Ok((dead, _))) = rig.ask_now(list) else { panic!("listed") };
+            rig.delete_dead(dead[0].message.seq).unwrap();
+        }
+        Held::StorageFull if begins => rig.input(Input::Storage(StorageState::SettleOnly)),
+        Held::StorageFull => rig.input(Input::Storage(StorageState::Roomy)),
+    }
+}
+
+#[test]
+fn whatever_holds_a_queue_nothing_is_promised_nor_refused_for_its_wait() {
+    for held in Held::ALL {
+        let max_messages = if held == Held::DeadLettersFull { 2 } else { 9 };
+        let dead_letter = DeadLetterSettings { max_messages, ..DeadLetterSettings::default() };
+        let mut rig = Rig::new(QueueSettings {
+            concurrency: Some(1),
+            expected_service_time: Some(s(1)),
+            max_wait: Some(s(5)),
+            dead_burst: if held == Held::DeadBurst { 2 } else { 0 },
+            dead_letter,
+            ..QueueSettings::default()
+        });
+        let seqs = rig.fill(6);
+        assert!(matches!(rig.enqueue(message()), Err(EnqueueError::WaitTooLong { .. })));
+        hold(&mut rig, held, true);
+        let last = *seqs.last().unwrap();
+        assert_eq!(rig.stats().held, Some(held));
+        assert_eq!(rig.status(last).unwrap().promise, None, "{held:?}: of what waits");
+        assert_eq!((rig.stats().predicted_wait, rig.stats().drain), (None, None), "{held:?}");
+        if held != Held::StorageFull {
+            for _ in 0..9 {
+                let accepted = rig.enqueue(message());
+                assert!(accepted.is_ok_and(|accepted| accepted.promise.is_none()), "{held:?}: of what comes");
+            }
+        }
+        hold(&mut rig, held, false);
+        assert_eq!(rig.stats().held, None);
+        assert!(rig.status(last).unwrap().promise.is_some(), "{held:?}: is over");
+        let waits = if held == Held::StorageFull { 6 } else { 15 };
+        assert!(rig.stats().predicted_wait.unwrap() <= s(waits), "{held:?}");
+        assert!(matches!(rig.enqueue(message()), Err(EnqueueError::WaitTooLong { .. })), "{held:?}");
+    }
+}
+
+#[test]
+fn whatever_holds_a_queue_it_teaches_nothing_about_its_workers() {
+    for held in Held::ALL {
+        let max_messages = if held == Held::DeadLettersFull { 2 } else { 9 };
+        let dead_letter = DeadLetterSettings { max_messages, ..DeadLetterSettings::default() };
+        let dead_burst = if held == Held::DeadBurst { 2 } else { 0 };
+        let mut rig = Rig::new(QueueSettings { dead_burst, dead_letter, ..QueueSettings::default() });
+        rig.fill(40);
+        for _ in 0..30 {
+            let receipt = rig.lease_one();
+            rig.pass(s(1));
+            rig.settle(receipt, complete()).unwrap();
+        }
+        let before = rig.stats().capacity_per_second;
+        assert!((0.9..1.1).contains(&before), "{before}");
+        hold(&mut rig, held, true);
+        if held != Held::StorageFull {
+            rig.fill(1);
+        }
+        rig.pass(s(600));
+        hold(&mut rig, held, false);
+        for _ in 0..2 {
+            let receipt = rig.lease_one();
+            rig.pass(s(1));
+            rig.settle(receipt, complete()).unwrap();
+        }
+        let after = rig.stats().capacity_per_second;
+        assert!((0.9..1.1).contains(&after), "{held:?}: {after}");
+    }
 }
 
 /// A queue with room for so many messages, full, and with dead letters that are full too.

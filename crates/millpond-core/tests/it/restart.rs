@@ -7,9 +7,10 @@ use millpond_core::command::{Command, Declared, Input, NewMessage, Reply, Settle
 use millpond_core::identity::Seq;
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase, QueueNumber};
 use millpond_core::pond::Pond;
+use millpond_core::rate::Rate;
 use millpond_core::record::Record;
 use millpond_core::replay::{ReplayWhich, ReplayWish};
-use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings};
+use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings, TargetSettings};
 use std::time::Duration;
 
 const HOUR: i64 = 3600;
@@ -339,6 +340,62 @@ fn calls_under_way_all_count_though_the_cap_was_lowered_across_the_restart() {
     }
     rig.settle(calls[2].receipt, complete()).unwrap();
     assert_eq!((rig.target_stats().inflight, rig.take_calls().len()), (2, 1));
+}
+
+/// One call an hour.
+fn slow() -> Rig {
+    let rate = Some(Rate { events: 1, per: Duration::from_hours(1) });
+    let mut rig = Rig::pushing(TargetSettings { rate, ..target(10) }, QueueSettings::default());
+    rig.fill(9);
+    assert_eq!(rig.take_calls().len(), 1);
+    rig
+}
+
+#[test]
+fn a_target_is_called_no_sooner_after_any_number_of_restarts() {
+    let mut rig = slow();
+    for _ in 0..9 {
+        rig.pass(s(360) - ms(1));
+        rig.restart();
+        assert_eq!(rig.take_calls().len(), 0);
+    }
+    rig.pass(s(360));
+    assert_eq!(rig.take_calls().len(), 0);
+    rig.pass(ms(9));
+    assert_eq!(rig.take_calls().len(), 1, "an hour after the first one");
+}
+
+#[test]
+fn the_pace_is_remembered_when_nothing_is_kept_of_the_calls() {
+    let mut rig = slow();
+    rig.pass(s(3599));
+    for _ in 0..2 {
+        rig.input(Input::CopyBasics);
+        rig.log.drain(..rig.log.len() - 3);
+        rig.durable = rig.log.len();
+        rig.restart();
+        assert_eq!(rig.stats().ready, 0, "boot, queue and pace are all that is left");
+    }
+    rig.fill(1);
+    assert_eq!(rig.take_calls().len(), 0);
+    rig.pass(s(1));
+    assert_eq!(rig.take_calls().len(), 1);
+}
+
+#[test]
+fn a_clock_that_steps_across_a_restart_stalls_no_target() {
+    for step in [-100 * HOUR, -HOUR, 0, HOUR] {
+        let mut rig = slow();
+        rig.step_wall(step);
+        rig.restart();
+        assert_eq!(rig.take_calls().len(), usize::from(step > 0), "{step}");
+        rig.pass(s(3600));
+        assert_eq!(rig.take_calls().len(), 1, "{step}");
+        rig.pass(s(60));
+        rig.restart();
+        rig.pass(s(3540));
+        assert_eq!(rig.take_calls().len(), 1, "{step}: the latest call counts, whatever those before it say");
+    }
 }
 
 #[test]

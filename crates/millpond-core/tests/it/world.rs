@@ -119,7 +119,7 @@ pub(crate) struct World {
 
 fn subject(record: &Record) -> Option<u64> {
     match record {
-        Record::Boot { .. } | Record::Queue(_) => None,
+        Record::Boot { .. } | Record::Queue(_) | Record::Called { .. } => None,
         Record::Message { message, .. } => Some(message.seq.0),
         Record::Leased { receipt, .. } => Some(receipt.seq.0),
         Record::Extended { seq, .. }
@@ -138,7 +138,7 @@ fn phase_after(record: &Record) -> Option<Phase> {
         Record::Returned { due, .. } => Some(if due.is_some() { Phase::Backoff } else { Phase::Ready }),
         Record::Died { .. } => Some(Phase::Dead),
         Record::Replayed { .. } => Some(Phase::Ready),
-        Record::Boot { .. } | Record::Queue(_) | Record::Forgotten { .. } => None,
+        Record::Boot { .. } | Record::Queue(_) | Record::Called { .. } | Record::Forgotten { .. } => None,
     }
 }
 
@@ -278,7 +278,10 @@ impl World {
         match &record {
             // An extension after the clock was set; the model has taken it.
             Record::Leased { receipt, .. } if self.model.holds(*receipt) => {}
-            Record::Leased { receipt, until, holder, consumer, .. } if receipt.epoch == self.model.epoch => {
+            Record::Leased { receipt, started, until, holder, consumer }
+                if receipt.epoch == self.model.epoch =>
+            {
+                assert_eq!(*started, self.now.wall, "{record:?} begins now");
                 let worker = Taker::Worker(consumer.as_ref().map(shape::number));
                 let called = holder.target().map(|name| Taker::Target(shape::target_number(name)));
                 self.judge_hand_out(*receipt, *until, called.unwrap_or(worker));
@@ -289,6 +292,10 @@ impl World {
                 let queue = names().iter().position(|name| *name == record.name).unwrap();
                 assert_eq!(record.paused, self.model.queues[queue].paused, "{record:?}");
                 self.judge_tasks(queue, self.latest_task(queue), &record.replays);
+            }
+            Record::Called { target, started } => {
+                let target = shape::target_number(target);
+                assert_eq!(Some(*started), self.model.targets[target].called, "{record:?}");
             }
             Record::Message { message, .. } if !self.model.history.contains_key(&message.seq.0) => {
                 self.unblocked(message.seq.0, message.queue);
@@ -321,7 +328,7 @@ impl World {
                     self.model.may_call(target, self.now, 1),
                     "{seq} is pushed beyond the target's cap or pace"
                 );
-                self.model.targets[target].starts.push(self.now.mono);
+                self.model.start_call(target, self.now);
                 self.judge_windows(target);
                 self.called.insert(receipt);
                 self.calls.push(receipt);
@@ -664,6 +671,16 @@ impl World {
             if moved && (0..2).any(|target| self.model.occupied(target) > 0) {
                 self.model.mark("a queue gets another target while calls are under way");
             }
+        }
+        // The pace goes on from the latest call that the log tells of.
+        for (target, model) in self.model.targets.iter_mut().enumerate() {
+            let begun = self.log.iter().filter_map(|record| match record {
+                Record::Leased { holder, started, .. } => Some((holder.target()?, *started)),
+                Record::Called { target, started } => Some((target, *started)),
+                _ => None,
+            });
+            let of_target = begun.filter(|(name, _)| shape::target_number(name) == target);
+            model.called = of_target.map(|(_, started)| started).next_back();
         }
         self.model.restart(&self.written, self.now);
         for (name, model) in names().iter().zip(&mut self.model.queues) {

@@ -63,6 +63,10 @@ pub(super) fn record(bytes: &[u8]) -> Decoded<Record> {
             expires: wall(input)?,
         },
         tag::FORGOTTEN => Record::Forgotten { seq: seq(input)? },
+        tag::CALLED => Record::Called {
+            target: target(input)?.ok_or(DecodeError::Damaged("name of a target"))?,
+            started: wall(input)?,
+        },
         other => return Err(DecodeError::Unknown { what: "a record of kind", value: other.into() }),
     };
     if input.is_empty() { Ok(record) } else { Err(DecodeError::Trailing) }
@@ -263,8 +267,11 @@ fn label(input: &mut &[u8]) -> Decoded<Option<Label>> {
 }
 
 fn holder(input: &mut &[u8]) -> Decoded<Holder> {
-    let target = short(input, "name of a target", |text| Name::new(text).ok())?;
-    Ok(target.map_or(Holder::Worker, Holder::Push))
+    Ok(target(input)?.map_or(Holder::Worker, Holder::Push))
+}
+
+fn target(input: &mut &[u8]) -> Decoded<Option<Name>> {
+    short(input, "name of a target", |text| Name::new(text).ok())
 }
 
 /// A short text, made into what it stands for; `None` if it is empty.

@@ -76,8 +76,15 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
             out.push(tag::FORGOTTEN);
             long(out, seq.0);
         }
+        Record::Called { target, started } => called(target, *started, out),
     }
     out.len() - start
+}
+
+fn called(target: &Name, started: Wall, out: &mut Vec<u8>) {
+    out.push(tag::CALLED);
+    short(out, target.as_str());
+    wall(out, started);
 }
 
 fn queue(record: &QueueRecord, out: &mut Vec<u8>) {

@@ -86,28 +86,35 @@ impl Case<'_> {
         }
     }
 
-    /// In any window of length w, at most w ÷ interval + 1 calls start. With x = start − number × interval that is:
-    /// x never falls below its highest value so far by an interval or more.
+    /// Between two calls there is at least an interval, over restarts as well: so in any window of length w, at most
+    /// w ÷ interval + 1 start. Of a call that was perhaps not remembered, whoever starts anew knows nothing.
     pub(super) fn judge_rates(&mut self) {
-        let mut calls: Vec<(u32, Micros)> =
-            self.hand_outs.iter().filter_map(|one| Some((one.target?, one.span.ended))).collect();
-        calls.sort_unstable();
-        let mut violations = Vec::new();
-        // The number of the call, the highest x, the boot.
-        let mut seen: BTreeMap<u32, (Micros, Micros, Micros)> = BTreeMap::new();
-        for (target, at) in calls {
-            let Some(&(_, interval)) = self.targets.get(&target).filter(|(_, interval)| *interval > 0) else {
-                continue;
-            };
-            let boot = self.clocks.boot_of(at);
-            let (number, highest, of_boot) = seen.get(&target).copied().unwrap_or((0, Micros::MIN, boot));
-            let (number, highest) = if of_boot == boot { (number, highest) } else { (0, Micros::MIN) };
-            let x = at - number * interval;
-            // A microsecond, because intervals need not be whole ones.
-            if x < highest.saturating_sub(number + 1) {
-                violations.push((u64::from(target), format!("target {target} is called too soon at {at}")));
+        let mut calls: BTreeMap<u32, Vec<Span>> = BTreeMap::new();
+        for one in &self.hand_outs {
+            let target = one
+                .target
+                .filter(|target| self.targets.get(target).is_some_and(|(_, interval)| *interval > 0));
+            if let Some(target) = target {
+                calls.entry(target).or_default().push(one.span);
             }
-            seen.insert(target, (number + 1, highest.max(x), boot));
+        }
+        let mut violations = Vec::new();
+        for (target, mut calls) in calls {
+            let interval = self.targets[&target].1;
+            calls.sort_unstable_by_key(|span| span.ended);
+            for (index, call) in calls.iter().enumerate() {
+                let at = call.ended;
+                let boot = self.clocks.boot_of(at);
+                let known = |span: &&Span| span.ended >= boot || !self.clocks.may_be_lost(**span, at);
+                let Some(before) = calls[..index].iter().rev().find(known) else { continue };
+                // A microsecond, because intervals need not be whole ones.
+                let begun = Span { sent: before.ended, ended: before.ended };
+                if at < self.clocks.earliest(begun, interval) - 1 {
+                    let detail =
+                        format!("target {target} is called at {} and too soon again, at {at}", before.ended);
+                    violations.push((u64::from(target), detail));
+                }
+            }
         }
         for (subject, detail) in violations {
             self.violated(Rule::Rate, subject, detail);

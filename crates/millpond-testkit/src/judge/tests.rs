@@ -354,6 +354,20 @@ fn rate_no_window_has_more_starts_than_allowed() {
 }
 
 #[test]
+fn rate_a_restart_lets_no_call_go_too_soon() {
+    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000 };
+    let calls = |between: [Event; 3]| {
+        broken(with(vec![target.clone()], [called(1, 1_000), between.to_vec(), called(2, 1_060)].concat()))
+    };
+    let died = |kept| Event::Death { at: 1_020_000, kept };
+    let (boot, step) = (Event::Boot { at: 1_050_000 }, |by| Event::Step { at: 1_030_000, by });
+    assert_eq!(calls([died(1_010_000), step(0), boot.clone()]), [Rule::Rate]);
+    assert_eq!(calls([died(900_000), step(0), boot.clone()]), [], "nobody remembers the first call");
+    assert_eq!(calls([died(1_010_000), step(60_000), boot.clone()]), [], "by the clock it was long ago");
+    assert_eq!(calls([died(1_010_000), step(-60_000), boot]), [Rule::Rate]);
+}
+
+#[test]
 fn cap_no_more_in_work_than_allowed() {
     let target = Event::Target { target: 0, concurrency: 2, interval: 0 };
     let calls = |times: &[Micros]| {

@@ -108,7 +108,8 @@ impl Model {
         let Queue { settings, paused, measured, .. } = &self.queues[queue];
         let capacity = settings.concurrency.zip(settings.expected_service_time);
         match (settings.max_wait, capacity) {
-            (Some(_), Some(_)) if *paused => Verdict::Accept,
+            // Nothing can be predicted while nothing is handed out.
+            (Some(_), Some(_)) if *paused || self.is_full_of_dead(queue) => Verdict::Accept,
             // Where turns and shares decide, the pond may estimate.
             (Some(_), _) if *measured || !self.is_uniform(queue) => Verdict::AcceptOrTooLate,
             (Some(max), Some((workers, each))) => {

@@ -432,7 +432,9 @@ impl Model {
         }
         for target in &mut self.targets {
             target.held_until.clear();
-            target.starts.clear();
+            // A clock that was set back must not make the next call wait longer than the rate wants.
+            target.called = target.called.map(|called| called.min(now.wall));
+            target.starts = target.called.map(|called| now.mono_at(called)).into_iter().collect();
             target.paused_until = Mono(i64::MIN);
         }
         self.restore_holds(now);
