@@ -26,10 +26,12 @@ fn promise_for_twenty_ahead_at_five_per_second_is_four_seconds() {
 fn a_position_counts_what_starts_before_and_not_what_is_leased() {
     let mut rig = Rig::new(five_per_second());
     let seqs = rig.fill(5);
-    rig.lease_one();
+    let receipt = rig.lease_one();
     assert_eq!(rig.status(seqs[4]).unwrap().position, Some(3));
     assert_eq!(rig.status(seqs[1]).unwrap().position, Some(0));
     assert_eq!(rig.status(seqs[0]).unwrap().position, None);
+    rig.settle(receipt, retry_in(Duration::ZERO)).unwrap();
+    assert_eq!(rig.status(seqs[4]).unwrap().position, Some(4), "a retry starts before");
 }
 
 #[test]
