@@ -147,7 +147,7 @@ impl Queue {
         if slot.message.phase == Phase::Ready && slot.visible {
             let ready = self.ready_of(slot);
             self.ready.remove(Ready { blocked: false, ..ready });
-            self.ready.insert(Ready { blocked: true, ..ready });
+            self.ready.insert(ready);
         }
     }
 
@@ -156,7 +156,7 @@ impl Queue {
         if slot.message.phase == Phase::Ready && slot.visible {
             let ready = self.ready_of(slot);
             self.ready.remove(Ready { blocked: true, ..ready });
-            self.ready.insert(Ready { blocked: false, ..ready });
+            self.ready.insert(ready);
         }
     }
 
