@@ -150,7 +150,7 @@ impl Queue {
         if slot.message.phase == Phase::Ready && slot.visible {
             let ready = self.ready_of(slot);
             self.ready.remove(Ready { blocked: false, ..ready });
-            self.ready.insert(Ready { blocked: true, ..ready });
+            self.ready.insert(ready);
         }
     }
 
@@ -159,7 +159,7 @@ impl Queue {
         if slot.message.phase == Phase::Ready && slot.visible {
             let ready = self.ready_of(slot);
             self.ready.remove(Ready { blocked: true, ..ready });
-            self.ready.insert(Ready { blocked: false, ..ready });
+            self.ready.insert(ready);
         }
     }
 

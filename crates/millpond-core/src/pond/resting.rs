@@ -6,7 +6,6 @@
 
 use super::shelf::Shelf;
 use super::slot::Slot;
-use crate::command::OpNumber;
 use crate::identity::Seq;
 use crate::message::{
     Attempt, AttemptOutcome, Criticality, HandOut, Holder, IdempotencyKey, Message, Phase, QueueNumber,
@@ -199,9 +198,9 @@ impl Resting {
             let due = accepted.wrapping_add(*delay);
             *accepted > now.wall.0 || (common.phase == Phase::Ready && due > now.wall.0)
         });
-        let completed = self.completed.iter().filter(|(.., [accepted, delay, _, waited, _, took, ..])| {
+        let completed = self.completed.iter().filter(|(.., [accepted, _, _, waited, _, took, ..])| {
             let ended = accepted.wrapping_add(*waited).wrapping_add(*took);
-            ended > now.wall.0 || accepted.wrapping_add(*delay) > now.wall.0
+            ended > now.wall.0
         });
         let from_the_future: Vec<Seq> =
             waiting.map(|(seq, ..)| seq).chain(completed.map(|(seq, ..)| seq)).collect();
@@ -222,7 +221,6 @@ fn waiting_slot(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempot
     let expiry = Mono(message.expires.0.wrapping_sub(common.clock_micros));
     Slot {
         visible: true,
-        op: OpNumber(0),
         phase_timer: (common.phase == Phase::Delayed).then_some(due_since),
         expiry_timer: Some(expiry),
         ..Slot::new(message, due_since)
@@ -259,7 +257,6 @@ fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Opti
     let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
     Slot {
         visible: true,
-        op: OpNumber(0),
         phase_timer: Some(Mono(finished.0.wrapping_add(completion.kept_micros))),
         ..Slot::new(message, due_since)
     }

@@ -79,6 +79,27 @@ fn a_class_saves_up_no_credit_while_it_has_no_work() {
 }
 
 #[test]
+fn a_class_saves_up_no_credit_while_its_retries_are_held_back() {
+    let mut rig = with_budget(0.2);
+    for _ in 0..300 {
+        rig.enqueue(of_class(Criticality::CriticalPlus)).unwrap();
+    }
+    for leased in rig.lease(300) {
+        rig.settle(leased.receipt, retry_in(Duration::ZERO)).unwrap();
+    }
+    for _ in 0..300 {
+        rig.enqueue(of_class(Criticality::Sheddable)).unwrap();
+    }
+    let counts = classes(&mut rig, 200);
+    assert!((30..=60).contains(&counts[0]), "retries keep to their budget: {counts:?}");
+    for _ in 0..90 {
+        rig.enqueue(of_class(Criticality::CriticalPlus)).unwrap();
+    }
+    let counts = classes(&mut rig, 90);
+    assert!((9..=11).contains(&counts[3]), "one in nine, as if there had been none before: {counts:?}");
+}
+
+#[test]
 fn strictly_a_class_waits_until_no_more_critical_work_is_there() {
     let mut rig = Rig::new(QueueSettings { priority: Priority::Strict, ..QueueSettings::default() });
     for class in Criticality::ALL {

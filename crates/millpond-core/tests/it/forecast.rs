@@ -2,7 +2,8 @@
 
 use crate::rig::{QUEUE, Rig, complete, message, ms, name, retry_in, s, target};
 use millpond_core::command::{Command, Declared, NewMessage};
-use millpond_core::settings::QueueSettings;
+use millpond_core::rate::Rate;
+use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::time::Duration;
 
 /// One worker that does five messages a second.
@@ -26,10 +27,12 @@ fn promise_for_twenty_ahead_at_five_per_second_is_four_seconds() {
 fn a_position_counts_what_starts_before_and_not_what_is_leased() {
     let mut rig = Rig::new(five_per_second());
     let seqs = rig.fill(5);
-    rig.lease_one();
+    let receipt = rig.lease_one();
     assert_eq!(rig.status(seqs[4]).unwrap().position, Some(3));
     assert_eq!(rig.status(seqs[1]).unwrap().position, Some(0));
     assert_eq!(rig.status(seqs[0]).unwrap().position, None);
+    rig.settle(receipt, retry_in(Duration::ZERO)).unwrap();
+    assert_eq!(rig.status(seqs[4]).unwrap().position, Some(4), "a retry starts before");
 }
 
 #[test]
@@ -48,6 +51,12 @@ fn a_delayed_message_is_not_promised_before_its_due_time() {
     let mut rig = Rig::new(five_per_second());
     let accepted = rig.enqueue(NewMessage { delay: s(60), ..message() }).unwrap();
     assert_eq!((accepted.position, accepted.promise.unwrap().p50), (None, s(60)));
+    rig.pass(s(20));
+    assert_eq!(
+        rig.status(accepted.seq).unwrap().promise.unwrap().p50,
+        s(40),
+        "nor when it is asked for later"
+    );
 }
 
 #[test]
@@ -65,6 +74,16 @@ fn the_oldest_age_counts_from_first_due_through_every_retry() {
     assert_eq!((stats.oldest_age, stats.oldest_backoff_age, stats.oldest_ready_age), (s(15), s(15), s(0)));
     rig.pass(s(10));
     assert_eq!(rig.stats().oldest_ready_age, s(25));
+}
+
+#[test]
+fn of_delayed_messages_the_one_that_was_due_first_is_the_oldest() {
+    let mut rig = Rig::new(QueueSettings::default());
+    for delay in [10, 5] {
+        rig.enqueue(NewMessage { delay: s(delay), ..message() }).unwrap();
+    }
+    rig.pass(s(12));
+    assert_eq!(rig.stats().oldest_ready_age, s(7));
 }
 
 #[test]
@@ -140,4 +159,115 @@ fn arrivals_beyond_capacity_for_longer_than_the_promise_are_insurmountable() {
     }
     let said_at = said_at.expect("10/s into 5/s is insurmountable");
     assert!((19..=30).contains(&said_at), "said after {said_at}s");
+}
+
+#[test]
+fn arrivals_become_insurmountable_once_they_exceed_capacity_for_longer_than_the_promise() {
+    let mut rig = Rig::new(QueueSettings { max_wait: Some(s(20)), ..five_per_second() });
+    rig.fill(10);
+    for _ in 0..400 {
+        let _refused_or_not = rig.enqueue(message());
+        rig.pass(ms(50));
+    }
+    assert!(!rig.stats().insurmountable, "twenty seconds are within it");
+    rig.pass(ms(1));
+    assert!(rig.stats().insurmountable);
+}
+
+#[test]
+fn a_rate_below_what_the_places_can_do_is_the_capacity_and_shared_as_they_are() {
+    let settings = || QueueSettings {
+        target: Some(name("till")),
+        expected_service_time: Some(ms(1)),
+        ..QueueSettings::default()
+    };
+    let queues = vec![(name(QUEUE), settings()), (name("second"), settings())];
+    let till = TargetSettings { rate: Some(Rate { events: 10, per: s(1) }), ..target(100) };
+    let mut rig = Rig::with(Declared { targets: vec![(name("till"), till)], queues });
+    assert!((rig.stats().capacity_per_second - 10.0).abs() < 1e-9);
+    for _ in 0..5 {
+        rig.enqueue_to("second", message()).unwrap();
+    }
+    assert!((rig.stats().capacity_per_second - 5.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_expected_service_time_holds_until_each_place_has_had_its_turn() {
+    let settings = QueueSettings { concurrency: Some(2), ..QueueSettings::default() };
+    for (expected, after_one) in [(Some(s(1)), s(1)), (None, ms(200))] {
+        let mut rig = Rig::new(QueueSettings { expected_service_time: expected, ..settings.clone() });
+        rig.fill(2);
+        let leased = rig.lease(2);
+        rig.pass(ms(200));
+        rig.settle(leased[0].receipt, complete()).unwrap();
+        assert_eq!(rig.stats().service_time, after_one, "expected: {expected:?}");
+        rig.settle(leased[1].receipt, complete()).unwrap();
+        assert_eq!(rig.stats().service_time, ms(200), "expected: {expected:?}");
+    }
+}
+
+#[test]
+fn utilization_is_what_arrives_of_what_can_be_done() {
+    let mut rig = Rig::new(five_per_second());
+    rig.fill(20);
+    let stats = rig.stats();
+    assert!(stats.arrivals_per_second > 5.0);
+    assert!((stats.utilization - stats.arrivals_per_second / 5.0).abs() < 1e-9);
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.fill(20);
+    assert!(rig.stats().utilization.abs() < 1e-9, "nothing is known of the capacity");
+}
+
+#[test]
+fn workers_wanted_carry_the_arrivals_and_work_the_backlog_off_within_the_promise() {
+    let settings = QueueSettings {
+        max_wait: Some(s(10)),
+        expected_service_time: Some(ms(500)),
+        ..QueueSettings::default()
+    };
+    let mut rig = Rig::new(settings.clone());
+    rig.fill(40);
+    let arrivals = rig.stats().arrivals_per_second;
+    let wanted = ((arrivals + 4.0) * 0.5).ceil();
+    assert!(arrivals > 10.0 && (rig.stats().workers_wanted as f64 - wanted).abs() < 1e-9);
+    rig.pass(Duration::from_hours(1));
+    assert_eq!(rig.stats().workers_wanted, 2, "40 in 10 s at half a second each");
+    rig.fill(1);
+    rig.pass(Duration::from_hours(1));
+    assert_eq!(rig.stats().workers_wanted, 3, "and part of one is one");
+    assert_eq!(rig.lease(4).len(), 4);
+    assert_eq!(rig.stats().workers_wanted, 4, "none is taken away from its work");
+    let mut rig = Rig::new(QueueSettings { concurrency: Some(1), ..settings });
+    rig.pause(true);
+    rig.fill(40);
+    rig.pass(Duration::from_hours(1));
+    assert_eq!(rig.stats().workers_wanted, 1, "never more than the ceiling");
+}
+
+#[test]
+fn while_nothing_is_known_of_the_work_one_worker_is_wanted_for_it() {
+    let mut rig = Rig::new(QueueSettings::default());
+    assert_eq!(rig.stats().workers_wanted, 0);
+    rig.fill(5);
+    assert_eq!(rig.stats().workers_wanted, 1);
+    rig.lease(2);
+    assert_eq!(rig.stats().workers_wanted, 2);
+}
+
+#[test]
+fn the_ceiling_is_the_lower_cap_and_those_who_push_are_all_at_work() {
+    for (own, concurrency, ceiling) in [(None, 5, 5), (Some(3), 5, 3), (Some(7), 5, 5)] {
+        let settings = QueueSettings { concurrency: own, ..QueueSettings::default() };
+        let mut rig = Rig::pushing(target(concurrency), settings);
+        rig.pause(true);
+        rig.fill(12);
+        let stats = rig.stats();
+        assert_eq!((stats.workers, stats.workers_ceiling), (ceiling, ceiling));
+        assert!((stats.backlog_per_worker - 12.0 / ceiling as f64).abs() < 1e-9);
+    }
+    let mut rig = Rig::new(QueueSettings { concurrency: Some(4), ..QueueSettings::default() });
+    rig.fill(12);
+    let stats = rig.stats();
+    assert_eq!((stats.workers, stats.workers_ceiling), (0, 4));
+    assert!(stats.backlog_per_worker.abs() < 1e-9, "nobody has anything before there is a worker");
 }

@@ -277,3 +277,16 @@ fn a_group_that_waits_for_its_first_one_does_not_count_as_work_that_waits_for_wo
     rig.pass(Duration::from_secs(1));
     assert_eq!(rig.stats().oldest_ready_age, ms(5000));
 }
+
+#[test]
+fn one_that_is_delayed_behind_its_leased_head_waits_for_both_after_a_restart() {
+    let mut rig = rig();
+    let head = fill(&mut rig, &["a"])[0];
+    let receipt = rig.lease_one();
+    let behind = rig.enqueue(NewMessage { delay: s(10), ..of("a") }).unwrap().seq;
+    rig.restart();
+    rig.pass(s(10));
+    assert!(rig.lease(1).is_empty());
+    rig.settle(receipt, complete()).unwrap();
+    assert_eq!((rig.phase(head), rig.lease_one().seq), (Phase::Succeeded, behind));
+}

@@ -386,6 +386,8 @@ fn too_many_waiting_workers_are_refused_and_one_that_does_not_wait_is_served() {
     assert!(matches!(refused, Reply::Leased(Err(QueueError::TooManyWaiting))));
     let refused = rig.enqueue_to("narrow", message());
     assert!(matches!(refused, Err(EnqueueError::QueueFull { .. })), "nor may anyone wait at a door");
-    rig.fill(1);
+    let seq = rig.fill(1)[0];
+    let told = rig.ask_now(Command::Status { seq, wait: Some(s(60)) });
+    assert!(matches!(told, Reply::Status(Ok(_))), "nor for an end");
     assert_eq!(rig.lease(1).len(), 1);
 }

@@ -3,8 +3,8 @@
 use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, retry_in, s};
 use bytes::Bytes;
 use millpond_core::command::{
-    CancelError, Command, DefineError, EnqueueError, Input, LookupError, NewMessage, QueueError, Reply,
-    SettleOutcome, Settlement, StorageState,
+    CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, LookupError, NewMessage,
+    QueueError, Reply, SettleOutcome, Settlement, StorageState,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
@@ -230,6 +230,49 @@ fn whoever_waits_for_the_end_in_vain_is_told_where_the_message_stands() {
 }
 
 #[test]
+fn whoever_waits_for_the_end_hears_of_it_though_others_have_left_or_given_up() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let ask = |wait| Command::Status { seq, wait: Some(wait) };
+    let (gone, short, long) = (rig.ask(ask(s(60))), rig.ask(ask(s(10))), rig.ask(ask(s(60))));
+    rig.input(Input::Abandon(gone));
+    rig.pass(s(20));
+    assert!(rig.answer(short).is_some() && rig.answer(long).is_none());
+    let receipt = rig.lease_one();
+    rig.settle(receipt, complete()).unwrap();
+    assert!(
+        matches!(rig.answer(long), Some(Reply::Status(Ok(status))) if status.message.phase == Phase::Succeeded)
+    );
+    assert!(rig.answer(gone).is_none());
+    let late = rig.ask(ask(s(60)));
+    assert!(rig.answer(late).is_some(), "what is over is told at once");
+}
+
+#[test]
+fn a_hundred_may_wait_for_the_end_of_one_message_and_further_ones_are_answered_at_once() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    for _ in 0..100 {
+        let waiting = rig.ask(Command::Status { seq, wait: Some(s(60)) });
+        assert!(rig.answer(waiting).is_none());
+    }
+    let further = rig.ask(Command::Status { seq, wait: Some(s(60)) });
+    assert!(rig.answer(further).is_some());
+}
+
+#[test]
+fn a_number_that_was_given_is_told_from_one_that_was_not() {
+    let mut rig = Rig::new(QueueSettings { result_retention: Duration::ZERO, ..QueueSettings::default() });
+    let seq = rig.fill(1)[0];
+    assert!(rig.pond.needs(seq));
+    rig.cancel(seq).unwrap();
+    rig.pass(Duration::ZERO);
+    assert!(!rig.pond.needs(seq));
+    assert_eq!(rig.status(seq).unwrap_err(), LookupError::Forgotten);
+    assert_eq!(rig.status(Seq(seq.0 + 1)).unwrap_err(), LookupError::NeverIssued);
+}
+
+#[test]
 fn a_full_disk_refuses_new_work_and_lets_settlements_through() {
     let mut rig = rig();
     rig.fill(2);
@@ -294,6 +337,16 @@ fn a_queue_in_use_cannot_be_deleted_and_an_empty_one_can() {
     let in_use = rig.ask_now(Command::Delete(name("extra")));
     assert!(matches!(in_use, Reply::Deleted(Err(DefineError::InUse { unfinished: 1, dead: 0 }))));
     rig.cancel(seq).unwrap();
+    let letter = rig.enqueue_to("extra", message()).unwrap().seq;
+    let Reply::Leased(Ok(leased)) =
+        rig.ask_now(Command::Lease(LeaseRequest { queue: name("extra"), ..Rig::wish(1, s(0)) }))
+    else {
+        panic!("leased")
+    };
+    rig.settle(leased[0].receipt, dead()).unwrap();
+    let in_use = rig.ask_now(Command::Delete(name("extra")));
+    assert!(matches!(in_use, Reply::Deleted(Err(DefineError::InUse { unfinished: 0, dead: 1 }))));
+    rig.ask_now(Command::DeleteDead { queue: name("extra"), seq: letter });
     assert!(matches!(rig.ask_now(Command::Delete(name("extra"))), Reply::Deleted(Ok(()))));
     assert_eq!(rig.enqueue_to("extra", message()).unwrap_err(), EnqueueError::UnknownQueue);
     assert_eq!(rig.phase(seq), Phase::Cancelled, "statuses outlive the queue");
@@ -325,6 +378,7 @@ fn a_list_looks_without_consuming_and_pages_without_gaps() {
     loop {
         let list = Command::List { queue: name(QUEUE), phase: Some(Phase::Ready), after, limit: 7 };
         let Reply::Messages(Ok((page, go_on))) = rig.ask_now(list) else { panic!("a page") };
+        assert!(page.len() <= 7);
         seen.extend(page.iter().map(|status| status.message.seq));
         after = go_on;
         if after.is_none() {

@@ -185,3 +185,17 @@ fn a_queue_shares_its_target_with_those_that_have_work_and_are_not_paused() {
     rig.restart();
     assert_eq!(capacity(&mut rig), "10/s");
 }
+
+#[test]
+fn whoever_is_first_of_its_group_is_promised_as_if_it_had_none() {
+    let settings =
+        QueueSettings { concurrency: Some(4), expected_service_time: Some(s(1)), ..QueueSettings::default() };
+    let mut rig = Rig::new(settings);
+    let alone = NewMessage { group: Some(label("a")), ..message() };
+    let promise = rig.enqueue(alone).unwrap().promise.unwrap();
+    assert_eq!(
+        (promise.p50, promise.p90),
+        (s(0), ms(250)),
+        "a place of four is free in a quarter of a second"
+    );
+}

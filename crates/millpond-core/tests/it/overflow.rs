@@ -150,6 +150,24 @@ fn a_large_message_does_not_sweep_away_more_than_a_few_small_ones() {
 }
 
 #[test]
+fn what_was_delayed_is_dropped_in_its_place() {
+    for delayed in 0..3 {
+        let mut rig = dropping(3);
+        let seqs: Vec<Seq> = (0..3)
+            .map(|index| {
+                let delay = if index == delayed { s(1) } else { Duration::ZERO };
+                rig.enqueue(NewMessage { delay, ..message() }).unwrap().seq
+            })
+            .collect();
+        rig.pass(s(1));
+        for dropped in seqs {
+            rig.fill(1);
+            assert_eq!(rig.phase(dropped), Phase::Dropped, "the oldest, with {delayed} delayed");
+        }
+    }
+}
+
+#[test]
 fn what_is_not_durable_yet_is_not_dropped() {
     let mut rig = dropping(2);
     rig.hold_durability = true;

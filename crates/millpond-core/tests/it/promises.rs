@@ -5,7 +5,7 @@ use millpond_core::command::{Accepted, Command, Declared, NewMessage, Reply};
 use millpond_core::forecast::{Correction, PromiseRecord};
 use millpond_core::message::Phase;
 use millpond_core::replay::ReplayWhich;
-use millpond_core::settings::{QueueSettings, RetrySettings};
+use millpond_core::settings::{Order, Priority, QueueSettings, RetrySettings};
 use millpond_core::stats::QueueStats;
 
 /// One worker that does five messages a second.
@@ -182,7 +182,7 @@ fn what_takes_longer_than_it_measures_is_promised_so_from_then_on() {
 }
 
 #[test]
-fn a_changed_cap_forgets_what_was_learned_and_other_settings_do_not() {
+fn a_changed_cap_or_order_forgets_what_was_learned_and_other_settings_do_not() {
     let mut rig = taught();
     let learned = flaky_stats(&mut rig).promise_correction;
     define(&mut rig, QueueSettings { lease: s(60), ..flaky(1) });
@@ -191,6 +191,15 @@ fn a_changed_cap_forgets_what_was_learned_and_other_settings_do_not() {
     define(&mut rig, flaky(2));
     assert_eq!(flaky_stats(&mut rig).promise_correction, Correction::default());
     assert_eq!(flaky_stats(&mut rig).promises, record, "what was counted stays counted");
+    for changed in [
+        QueueSettings { target: None, ..flaky(1) },
+        QueueSettings { order: Order::Lifo, ..flaky(1) },
+        QueueSettings { priority: Priority::Strict, ..flaky(1) },
+    ] {
+        let mut rig = taught();
+        define(&mut rig, changed.clone());
+        assert_eq!(flaky_stats(&mut rig).promise_correction, Correction::default(), "{changed:?}");
+    }
 }
 
 #[test]

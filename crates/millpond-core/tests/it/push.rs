@@ -52,6 +52,7 @@ fn throttled_work_burns_no_attempt() {
     rig.end_call(call.receipt, throttled(s(10)));
     let message = rig.status(seq).unwrap().message;
     assert_eq!((message.attempts, message.deliveries), (0, 1));
+    assert_eq!(rig.target_stats().throttled_for, s(10));
     rig.fill(3);
     rig.pass(s(10) - ms(1));
     assert!(rig.take_calls().is_empty(), "the target is left alone");

@@ -687,3 +687,57 @@ fn no_age_begins_in_the_future_after_the_clock_was_set_back_across_a_restart() {
     rig.pass(s(27));
     assert_eq!(rig.stats().oldest_ready_age, s(2), "what was delayed is due when its delay is over");
 }
+
+#[test]
+fn an_age_does_not_begin_in_the_future_though_the_clock_was_set_back_to_before_the_message_was_due() {
+    let mut rig = rig();
+    let seq = rig.enqueue(NewMessage { delay: s(100), ..message() }).unwrap().seq;
+    rig.pass(s(150));
+    rig.input(Input::Copy(vec![(seq, None)]));
+    rig.step_wall(-100);
+    rig.restart();
+    rig.pass(s(5));
+    assert_eq!((rig.phase(seq), rig.stats().oldest_ready_age), (Phase::Ready, s(5)));
+}
+
+#[test]
+fn a_status_is_kept_for_its_time_though_the_clock_was_set_back_to_before_the_end() {
+    let mut rig = Rig::new(QueueSettings { result_retention: s(10), ..QueueSettings::default() });
+    let seq = rig.fill(1)[0];
+    rig.pass(s(100));
+    let receipt = rig.lease_one();
+    rig.settle(receipt, complete()).unwrap();
+    rig.step_wall(-50);
+    rig.restart();
+    rig.pass(s(10) - ms(1));
+    assert_eq!(rig.phase(seq), Phase::Succeeded);
+    rig.pass(ms(1));
+    assert!(rig.status(seq).is_err());
+}
+
+#[test]
+fn a_status_keeps_the_times_of_its_attempt_while_the_message_rests_though_the_clock_was_set_meanwhile() {
+    let mut rig = rig();
+    rig.fill(4);
+    let mut expected = Vec::new();
+    for seconds in [0, 100, -100] {
+        let receipt = rig.lease_one();
+        let handed_out = rig.now.wall;
+        rig.step_wall(seconds);
+        let by_the_new_clock = rig.now.wall;
+        rig.pass(s(1));
+        rig.settle(receipt, complete()).unwrap();
+        expected.push((receipt.seq, handed_out, by_the_new_clock));
+    }
+    for _ in 0..2 {
+        for &(seq, handed_out, by_the_new_clock) in &expected {
+            let message = rig.status(seq).unwrap().message;
+            assert_eq!(message.first_started, Some(handed_out), "{seq:?}");
+            assert_eq!(
+                (message.history[0].started, message.history[0].micros),
+                (by_the_new_clock, 1_000_000)
+            );
+        }
+        rig.restart();
+    }
+}

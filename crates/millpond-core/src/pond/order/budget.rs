@@ -44,8 +44,8 @@ impl RetryBudget {
             // Without fresh work, a retry goes out unpaid.
             (tokens - 1.0).max(0.0)
         } else {
-            // So many per fresh one that retries make up `share` of both.
-            let earned = if share < 1.0 { share / (1.0 - share) } else { TOKENS_MAX };
+            // So many per fresh one that retries make up `share` of both; where all may, that is infinite.
+            let earned = share / (1.0 - share);
             (tokens + earned).min(TOKENS_MAX)
         };
     }

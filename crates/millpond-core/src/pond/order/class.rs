@@ -207,3 +207,24 @@ impl Class {
         assert_eq!(self.ages.len(), eligible, "ages of everything eligible");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Class;
+    use crate::name::Label;
+
+    #[test]
+    fn a_line_exists_while_anything_in_it_waits() {
+        let (mut class, tenant) = (Class::default(), Label::new("a").unwrap());
+        class.change(Some(&tenant), |line| line.backoff += 1);
+        class.change(Some(&tenant), |line| {
+            line.backoff -= 1;
+            line.fresh.insert(7);
+        });
+        assert!(class.line(Some(&tenant)).is_some());
+        class.change(Some(&tenant), |line| {
+            line.fresh.remove(7);
+        });
+        assert!(class.line(Some(&tenant)).is_none());
+    }
+}

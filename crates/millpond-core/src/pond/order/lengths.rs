@@ -85,4 +85,14 @@ mod tests {
         assert_eq!((lengths.lines(), lengths.total()), (3, 8));
         assert_eq!(lengths.others(0, 100), 8);
     }
+
+    #[test]
+    fn a_line_is_not_among_the_others_though_they_are_about_as_long() {
+        let mut lengths = Lengths::default();
+        for len in [1000, 900, 800] {
+            lengths.change(0, len);
+        }
+        assert_eq!(lengths.others(1000, 1), 2);
+        assert_eq!(lengths.others(1000, 5000), 1700);
+    }
 }

@@ -112,10 +112,9 @@ impl ReadySet {
         if ready.blocked {
             self.blocked.insert(ready.age);
         } else {
-            if !class.has_fresh() && !class.has_retries() {
-                // No credit was saved up while there was no work (Waldspurger, "Stride Scheduling", 1995).
-                class.pass = class.pass.max(self.pass);
-            }
+            // No credit was saved up while there was no work (Waldspurger, "Stride Scheduling", 1995), nor while there
+            // was none but retries that were held back. Whoever could go out has not fallen behind.
+            class.pass = class.pass.max(self.pass);
             class.ages.insert(ready.age);
         }
         class.change(ready.tenant, |line| {
