@@ -25,6 +25,10 @@ const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm|fixture|fuzz>
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     match run(&arguments) {
         Ok(findings) if findings.is_empty() => {
             println!("{}: ok", arguments.join(" "));
