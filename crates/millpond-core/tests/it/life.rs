@@ -362,7 +362,7 @@ fn workers_that_wait_at_a_deleted_queue_are_told() {
     let mut rig = rig();
     let settings = Box::new(QueueSettings::default());
     rig.ask_now(Command::Define { queue: name("extra"), settings });
-    let wish = millpond_core::command::LeaseRequest { queue: name("extra"), ..Rig::wish(1, s(60)) };
+    let wish = LeaseRequest { queue: name("extra"), ..Rig::wish(1, s(60)) };
     let waiting = rig.ask(Command::Lease(wish));
     rig.ask_now(Command::Delete(name("extra")));
     assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Err(QueueError::Unknown)))));
