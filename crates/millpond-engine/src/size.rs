@@ -4,7 +4,7 @@
 //! of every group.
 
 use crate::codec::encode;
-use millpond_core::message::{Attempt, Content, Message};
+use millpond_core::message::{Attempt, Content, Holder, Message};
 use millpond_core::name::Label;
 use millpond_core::record::Record;
 use millpond_journal::RECORD_HEADER_BYTES;
@@ -31,7 +31,8 @@ pub(crate) fn record_bytes(record: &Record) -> u64 {
         Record::Returned { attempt, .. } | Record::Died { attempt, .. } => {
             attempt.as_ref().map_or(0, attempt_bytes)
         }
-        Record::Leased { consumer, .. } => label_bytes(consumer.as_ref()),
+        Record::Leased { consumer, holder, .. } => label_bytes(consumer.as_ref()) + holder_bytes(holder),
+        Record::Called { target, .. } => target.as_str().len() as u64,
         Record::Boot { .. }
         | Record::Extended { .. }
         | Record::Replayed { .. }
@@ -44,7 +45,8 @@ fn message_bytes(message: &Message) -> u64 {
     let labels = [&message.tenant, &message.group, &message.consumer];
     let labels: u64 = labels.into_iter().map(|label| label_bytes(label.as_ref())).sum();
     let result = message.result.as_ref().map_or(0, |(content_type, _)| content_type.len() as u64);
-    labels + result + message.history.iter().map(attempt_bytes).sum::<u64>()
+    let hand_out = message.hand_out.as_ref().map_or(0, |hand_out| holder_bytes(&hand_out.holder));
+    labels + result + hand_out + message.history.iter().map(attempt_bytes).sum::<u64>()
 }
 
 fn content_bytes(content: &Content) -> u64 {
@@ -53,7 +55,11 @@ fn content_bytes(content: &Content) -> u64 {
 
 fn attempt_bytes(attempt: &Attempt) -> u64 {
     let texts = attempt.failure.as_ref().map_or(0, |failure| failure.kind.len() + failure.message.len());
-    ATTEMPT_BYTES + texts as u64
+    ATTEMPT_BYTES + texts as u64 + holder_bytes(&attempt.holder)
+}
+
+fn holder_bytes(holder: &Holder) -> u64 {
+    holder.target().map_or(0, |target| target.as_str().len() as u64)
 }
 
 fn label_bytes(label: Option<&Label>) -> u64 {
