@@ -15,7 +15,7 @@ use millpond_core::identity::{Keys, Seq};
 use millpond_core::pond::Pond;
 use millpond_core::time::Now;
 use millpond_journal::{
-    CommitError, LocalStorage, LocalStorageError, Options, Position, RecoveryReport, Storage,
+    CommitError, LocalStorage, LocalStorageError, Options, Position, PrepareError, RecoveryReport, Storage,
 };
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -70,6 +70,9 @@ pub enum OpenError {
     /// The first record of this boot could not be written.
     #[error("cannot begin a new boot in the journal: {0}")]
     Boot(#[source] CommitError),
+    /// A segment's file could not be made.
+    #[error(transparent)]
+    Segment(#[from] PrepareError),
     /// The secret is damaged, or gone while there are messages.
     #[error(
         "the file `secret` in the data directory is missing, or does not hold 32 bytes; restore it from a backup: \
@@ -181,7 +184,10 @@ fn write_boot(
     for job in &commits.jobs {
         // Whether there is room ahead must be known before new work is taken, unless enough is left anyway.
         if let (SegmentJob::Prepare(number), true) = (job, log.is_full()) {
-            log.ahead(segments.prepare(*number).ok());
+            match segments.prepare(*number) {
+                Err(error) if !error.is_passing() => return Err(error.into()),
+                ahead => log.ahead(ahead.ok()),
+            }
         }
     }
     log.report_idle(&mut commits);

@@ -190,7 +190,7 @@ impl Log {
             return Ok(());
         }
         let group = std::mem::take(group);
-        self.check_room(outside);
+        self.check_room(outside)?;
         let committed = self.until_room(outside, |writer| writer.commit(group.sync))?;
         self.written = group.last;
         let placed = group
@@ -207,22 +207,21 @@ impl Log {
 
     /// Before the last quarter of the last segment is begun, it must be known whether another one can be made: what
     /// is left is for settlements, and a group that no longer fits could never be taken back.
-    fn check_room(&mut self, outside: &mut dyn Outside) {
-        let Some(number) = self.writer.wants_next() else { return };
-        if self.full || self.writer.remaining_bytes() > self.writer.group_bytes_max() / 4 {
-            return;
+    fn check_room(&mut self, outside: &mut dyn Outside) -> Result<(), CommitError> {
+        let is_ahead = self.writer.wants_next().is_none();
+        if is_ahead || self.full || self.writer.remaining_bytes() > self.writer.group_bytes_max() / 4 {
+            return Ok(());
         }
-        // Waits for a preparation that is under way. Whoever prepares in the background reports why it failed.
-        self.full = match self.writer.preparer().prepare(number) {
-            Ok(prepared) => {
-                self.writer.install(prepared);
-                false
-            }
-            Err(_) => true,
+        // Waits for a preparation that is under way.
+        self.full = match self.writer.prepare_next() {
+            Ok(()) => false,
+            Err(CommitError::Full) => true,
+            Err(error) => return Err(error),
         };
         if self.full {
             outside.report(self.state(Vec::new(), None, 0));
         }
+        Ok(())
     }
 
     fn state(&self, placed: Vec<(Seq, Position)>, durable: Option<OpNumber>, records: usize) -> Commit {

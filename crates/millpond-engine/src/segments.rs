@@ -55,6 +55,9 @@ impl Segments {
 
     /// Makes segment `number`, and keeps a file in reserve for the one after it once the log has become as long as
     /// that. A full disk is no error.
+    ///
+    /// # Errors
+    /// One that is not [passing](PrepareError::is_passing) must stop the engine.
     pub fn prepare(&self, number: u32) -> Result<Ahead, PrepareError> {
         let next = match self.preparer.prepare(number) {
             Ok(next) => Some(next),
@@ -102,8 +105,8 @@ pub(crate) struct SegmentThread {
 }
 
 impl SegmentThread {
-    /// Runs until the log ends. Goes on trying while there is no room ahead of the log, or a file cannot be made for
-    /// another reason: a creation that failed left nothing behind.
+    /// Runs until the log ends. Goes on trying while there is no room ahead of the log, or no file descriptor; any other
+    /// failure stops the engine: what was made, and whether it stays, is known only after a restart.
     pub(crate) fn run(mut self) {
         let mut wanted = None;
         let mut waits_for_room = false;
@@ -117,9 +120,7 @@ impl SegmentThread {
                 }
                 Next::Job(SegmentJob::Dispose(retired)) => {
                     if let Err(error) = self.segments.dispose(retired) {
-                        tracing::error!(%error, "the journal failed; the process must stop");
-                        self.inbox.push(Event::LogFailed(error.to_string()));
-                        return;
+                        return self.fail(&error);
                     }
                 }
                 Next::Seal(what) => {
@@ -130,7 +131,10 @@ impl SegmentThread {
                 Next::End => return,
             }
             let Some(number) = wanted else { continue };
-            let ahead = self.segments.prepare(number);
+            let ahead = match self.segments.prepare(number) {
+                Err(error) if !error.is_passing() => return self.fail(&error),
+                other => other,
+            };
             let state = ahead.as_ref().ok().cloned();
             waits_for_room = !state.as_ref().is_some_and(|ahead| ahead.roomy);
             // Only news are told: the engine refuses new work until they are good.
@@ -141,6 +145,11 @@ impl SegmentThread {
                 }
             }
         }
+    }
+
+    fn fail(&self, error: &dyn std::error::Error) {
+        tracing::error!(%error, "the journal failed; the process must stop");
+        self.inbox.push(Event::LogFailed(error.to_string()));
     }
 
     fn next(&mut self, waits_for_room: bool) -> Next {

@@ -31,7 +31,7 @@ pub(crate) fn record_bytes(record: &Record) -> u64 {
         Record::Returned { attempt, .. } | Record::Died { attempt, .. } => {
             attempt.as_ref().map_or(0, attempt_bytes)
         }
-        Record::Leased { holder, consumer, .. } => holder_bytes(holder) + label_bytes(consumer.as_ref()),
+        Record::Leased { consumer, holder, .. } => label_bytes(consumer.as_ref()) + holder_bytes(holder),
         Record::Called { target, .. } => target.as_str().len() as u64,
         Record::Boot { .. }
         | Record::Extended { .. }
@@ -45,8 +45,8 @@ fn message_bytes(message: &Message) -> u64 {
     let labels = [&message.tenant, &message.group, &message.consumer];
     let labels: u64 = labels.into_iter().map(|label| label_bytes(label.as_ref())).sum();
     let result = message.result.as_ref().map_or(0, |(content_type, _)| content_type.len() as u64);
-    let holder = message.hand_out.as_ref().map_or(0, |hand_out| holder_bytes(&hand_out.holder));
-    labels + result + holder + message.history.iter().map(attempt_bytes).sum::<u64>()
+    let hand_out = message.hand_out.as_ref().map_or(0, |hand_out| holder_bytes(&hand_out.holder));
+    labels + result + hand_out + message.history.iter().map(attempt_bytes).sum::<u64>()
 }
 
 fn content_bytes(content: &Content) -> u64 {

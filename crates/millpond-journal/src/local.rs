@@ -179,7 +179,7 @@ impl Storage for LocalStorage {
     }
 
     fn fence(&self, _epoch: u64) -> io::Result<()> {
-        Ok(())
+        self.directory_file.sync_all()
     }
 }
 

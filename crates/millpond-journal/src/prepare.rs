@@ -7,14 +7,14 @@
 use crate::{
     files::Retired,
     format::{index_name, segment_name, spare_name},
-    storage::{Storage, StorageFile, is_full},
+    storage::{Storage, StorageFile, is_full, is_unopened},
 };
 use std::{
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Why no segment could be prepared. The log itself is unharmed.
+/// Why no segment could be prepared. What the log holds is unharmed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
@@ -24,14 +24,33 @@ pub enum PrepareError {
         /// The segment.
         number: u32,
     },
-    /// The storage failed.
-    #[error("cannot create segment {}: {source}", segment_name(*.number))]
+    /// No file could be opened for it. Nothing was done, so it may be tried again.
+    #[error("cannot create segment {}: {source}; raise the limit of open files", segment_name(*.number))]
+    Unopened {
+        /// The segment.
+        number: u32,
+        /// What the storage said.
+        source: io::Error,
+    },
+    /// The storage failed. Whether the file is there after a power loss is unknown until the log is opened again: stop the
+    /// process.
+    #[error("cannot create segment {}: {source}; restart to recover what was synced", segment_name(*.number))]
     Io {
         /// The segment.
         number: u32,
         /// What the storage said.
         source: io::Error,
     },
+    /// The storage failed earlier, at a segment's file.
+    #[error("no segment is created after a failed one; restart to recover what was synced")]
+    Stopped,
+}
+
+impl PrepareError {
+    /// Whether the reason may pass, and it may be tried again.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Unopened { .. })
+    }
 }
 
 /// The file of a segment that the log has given up could not be removed: the directory's state is unknown until the
@@ -59,6 +78,22 @@ struct State {
     newest: Prepared,
     /// A file of the right length without a place in the log: the newest segment of which it may hold frames.
     spare: Option<u32>,
+    /// The storage has failed: what is there is unknown, and nothing is tried any more.
+    stopped: bool,
+}
+
+impl State {
+    /// What a failure at the file of segment `number` means for all that comes.
+    fn failed(&mut self, number: u32, source: io::Error) -> PrepareError {
+        if is_full(&source) {
+            return PrepareError::Full { number };
+        }
+        if is_unopened(&source) {
+            return PrepareError::Unopened { number, source };
+        }
+        self.stopped = true;
+        PrepareError::Io { number, source }
+    }
 }
 
 /// A synced file that the log has not entered: all zeros, or a file that was an older segment. What it then holds is
@@ -78,7 +113,7 @@ impl Preparer {
         newest: Prepared,
         spare: Option<u32>,
     ) -> Self {
-        Self { storage, segment_bytes, state: Arc::new(Mutex::new(State { newest, spare })) }
+        Self { storage, segment_bytes, state: Arc::new(Mutex::new(State { newest, spare, stopped: false })) }
     }
 
     /// Makes segment `number`, as [`Writer::wants_next`](crate::Writer::wants_next) asked for it, and syncs it: at
@@ -94,14 +129,16 @@ impl Preparer {
         if state.newest.number >= number {
             return Ok(state.newest.clone());
         }
+        if state.stopped {
+            return Err(PrepareError::Stopped);
+        }
         assert_eq!(state.newest.number + 1, number, "segments are prepared one by one, in order");
-        let made = match state.spare.take() {
+        let made = match state.spare {
             Some(spare) => self.reuse(spare, number),
             None => self.storage.create(&segment_name(number), u64::from(self.segment_bytes)),
         };
-        let file = made.map_err(|source| {
-            if is_full(&source) { PrepareError::Full { number } } else { PrepareError::Io { number, source } }
-        })?;
+        let file = made.map_err(|source| state.failed(number, source))?;
+        state.spare = None;
         state.newest = Prepared { number, file, capacity: self.segment_bytes };
         Ok(state.newest.clone())
     }
@@ -110,14 +147,15 @@ impl Preparer {
     /// that there is no room for it has at least a whole segment left, and may use it for what makes room.
     pub fn reserve(&self) -> Result<(), PrepareError> {
         let mut state = self.state();
+        if state.stopped {
+            return Err(PrepareError::Stopped);
+        }
         if state.spare.is_some() {
             return Ok(());
         }
         let number = state.newest.number;
         let made = self.storage.create(&spare_name(number), u64::from(self.segment_bytes));
-        made.map_err(|source| {
-            if is_full(&source) { PrepareError::Full { number } } else { PrepareError::Io { number, source } }
-        })?;
+        made.map_err(|source| state.failed(number, source))?;
         state.spare = Some(number);
         Ok(())
     }
@@ -133,8 +171,9 @@ impl Preparer {
             spare < number,
             "a frame is told from those of its file's earlier life by the segment's number"
         );
+        // Opened before it has a place in the log: without a descriptor nothing is done.
+        let file = self.storage.open(&spare_name(spare))?;
         self.storage.rename(&spare_name(spare), &segment_name(number))?;
-        let file = self.storage.open(&segment_name(number))?;
         file.expect_overwrite();
         Ok(file)
     }
@@ -149,23 +188,26 @@ impl Preparer {
     pub fn dispose(&self, retired: Retired) -> Result<(), DisposeError> {
         let number = retired.segment();
         let mut state = self.state();
+        if state.stopped {
+            let source = io::Error::other("a file of the journal could not be made before");
+            return Err(DisposeError { number, source });
+        }
         let result = self.delete_index(number).and_then(|()| {
-            if state.spare.is_some() || !self.is_reusable(&retired)? {
+            if state.spare.is_some() || !self.is_reusable(&retired) {
                 return self.storage.delete(&segment_name(number));
             }
             self.storage.rename(&segment_name(number), &spare_name(number))?;
             state.spare = Some(number);
             Ok(())
         });
+        state.stopped = result.is_err();
         result.map_err(|source| DisposeError { number, source })
     }
 
-    fn is_reusable(&self, retired: &Retired) -> io::Result<bool> {
-        if !retired.is_reusable() {
-            return Ok(false);
-        }
-        let file = self.storage.open(&segment_name(retired.segment()))?;
-        Ok(file.length()? == u64::from(self.segment_bytes))
+    /// A file that cannot be opened is of no use, and removing it needs no descriptor.
+    fn is_reusable(&self, retired: &Retired) -> bool {
+        let length = || self.storage.open(&segment_name(retired.segment()))?.length();
+        retired.is_reusable() && length().is_ok_and(|length| length == u64::from(self.segment_bytes))
     }
 
     fn delete_index(&self, number: u32) -> io::Result<()> {

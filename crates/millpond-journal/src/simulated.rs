@@ -555,7 +555,7 @@ impl Storage for SimulatedDisk {
     }
 
     fn fence(&self, _epoch: u64) -> io::Result<()> {
-        Ok(())
+        self.state().sync_directory()
     }
 }
 

@@ -19,7 +19,8 @@ pub trait Storage: Send + Sync {
     ///
     /// # Errors
     /// [`io::ErrorKind::AlreadyExists`] if there is such a file; [`io::ErrorKind::StorageFull`] (or
-    /// `QuotaExceeded`) when there is no room, and then nothing is left behind.
+    /// `QuotaExceeded`) when there is no room, and then nothing is left behind; nor is it when no file could be opened,
+    /// for want of descriptors. After any other error the file may be there, or may go with the next power loss.
     fn create(&self, name: &str, length: u64) -> io::Result<Arc<dyn StorageFile>>;
 
     /// Opens an existing file for reading and writing.
@@ -44,11 +45,11 @@ pub trait Storage: Send + Sync {
     /// The content of a small file, `None` if there is none. Reads at most 64 KiB.
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
-    /// Shuts out every writer with a smaller epoch. Where an exclusive lock already does (a local directory),
-    /// there is nothing left to do.
+    /// Shuts out every writer with a smaller epoch, unless an exclusive lock already does (a local directory). And syncs
+    /// the directory: what a process before this one has made or renamed, and failed to sync, is used from here on.
     ///
     /// # Errors
-    /// When a writer with a greater epoch was here: this one must stop.
+    /// When a writer with a greater epoch was here, or the sync fails: this one must stop.
     fn fence(&self, epoch: u64) -> io::Result<()>;
 }
 
@@ -76,6 +77,12 @@ pub trait StorageFile: Send + Sync {
 
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
+}
+
+/// True for errors that mean: no file could be opened, for want of descriptors, so nothing was done.
+pub(crate) fn is_unopened(error: &io::Error) -> bool {
+    const OUT_OF_DESCRIPTORS: [rustix::io::Errno; 2] = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    OUT_OF_DESCRIPTORS.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// True for errors that mean: no room, nothing was harmed.

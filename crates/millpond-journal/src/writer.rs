@@ -24,8 +24,8 @@ const DELETE_RESERVE_BYTES: u32 = SECTOR_BYTES;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// No room for another segment. Nothing was written and the group is still pending: commit again once there
-    /// is room, or [`Writer::discard`] it.
+    /// No room for another segment, or no file descriptor for it. Nothing was written and the group is still pending:
+    /// commit again once there is, or [`Writer::discard`] it.
     #[error("the disk is full: no room for another segment; free space, nothing was written")]
     Full,
     /// The group does not fit into a segment. Nothing was written; the group is discarded.
@@ -424,10 +424,8 @@ impl Writer {
     /// a frame in a segment proves all segments before it.
     fn roll(&mut self) -> Result<(), CommitError> {
         let wanted = self.current.number + 1;
-        let next = match self.next.take() {
-            Some(next) => next,
-            None => self.preparer.prepare(wanted).map_err(|error| self.prepare_failed(error))?,
-        };
+        self.prepare_next()?;
+        let next = self.next.take().expect("it was just prepared");
         assert_eq!(next.number, wanted, "segments follow one another");
         self.sync()?;
         self.files.insert(wanted, Some(Arc::clone(&next.file)));
@@ -436,13 +434,26 @@ impl Writer {
         if self.begun_epoch == self.tail.epoch { Ok(()) } else { self.write_open() }
     }
 
+    /// Makes the next segment here and now, unless it is installed; waits for a preparation that is under way.
+    ///
+    /// # Errors
+    /// [`CommitError::Full`] if there is no room for it.
+    pub fn prepare_next(&mut self) -> Result<(), CommitError> {
+        self.check()?;
+        let Some(wanted) = self.wants_next() else { return Ok(()) };
+        let next = self.preparer.prepare(wanted).map_err(|error| self.prepare_failed(error))?;
+        self.next = Some(next);
+        Ok(())
+    }
+
     fn prepare_failed(&mut self, error: PrepareError) -> CommitError {
+        self.stopped = !error.is_passing();
         match error {
-            PrepareError::Full { .. } => CommitError::Full,
+            PrepareError::Full { .. } | PrepareError::Unopened { .. } => CommitError::Full,
             PrepareError::Io { number, source } => {
-                self.stopped = true;
                 CommitError::Io { action: "creating", segment: number, source }
             }
+            PrepareError::Stopped => CommitError::Stopped,
         }
     }
 

@@ -12,7 +12,7 @@ use millpond_engine::engine::{OpenError, Randomness, restore};
 use millpond_engine::log::{Commit, Entry, Log, Outside};
 use millpond_engine::machine::{Machine, Output};
 use millpond_engine::segments::{Ahead, SegmentJob, Segments};
-use millpond_journal::{CommitError, DisposeError, Storage, ToSeal};
+use millpond_journal::{CommitError, DisposeError, PrepareError, Storage, ToSeal};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -62,6 +62,9 @@ pub enum HostError {
     /// The log failed.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// A segment could not be made.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
     /// A segment could not be disposed of.
     #[error(transparent)]
     Dispose(#[from] DisposeError),
@@ -430,11 +433,11 @@ impl Host {
         match self.jobs.pop_front() {
             Some(SegmentJob::Prepare(number)) => {
                 (self.wanted, self.told) = (Some(number), None);
-                self.make_ahead(at);
+                self.make_ahead(at)?;
             }
             Some(SegmentJob::Dispose(retired)) => {
                 self.segments.dispose(retired)?;
-                self.make_ahead(at);
+                self.make_ahead(at)?;
             }
             Some(SegmentJob::Seal(what)) => self.unsealed.push_back(what),
             None => match self.unsealed.pop_front() {
@@ -443,17 +446,19 @@ impl Host {
                         self.machine.sealed(sealed, self.clock.now(at));
                     }
                 }
-                None => self.make_ahead(at),
+                None => self.make_ahead(at)?,
             },
         }
         self.settle(at)
     }
 
-    fn make_ahead(&mut self, at: Mono) {
-        let Some(number) = self.wanted else { return };
-        // Whatever the reason of a failure: the engine refuses new work meanwhile.
-        let nothing = Ahead { next: None, spare: false, roomy: false };
-        let ahead = self.segments.prepare(number).unwrap_or(nothing);
+    fn make_ahead(&mut self, at: Mono) -> Result<(), HostError> {
+        let Some(number) = self.wanted else { return Ok(()) };
+        let ahead = match self.segments.prepare(number) {
+            // The engine refuses new work meanwhile.
+            Err(error) if error.is_passing() => Ahead { next: None, spare: false, roomy: false },
+            other => other?,
+        };
         self.waits_for_room = !ahead.roomy;
         if self.told.as_ref() != Some(&ahead) {
             self.told = Some(ahead.clone());
@@ -461,5 +466,6 @@ impl Host {
             let due = self.written.back().map_or(at, |(due, _)| *due);
             self.report(due, |log, outside| log.report_idle(outside));
         }
+        Ok(())
     }
 }

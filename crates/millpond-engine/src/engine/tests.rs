@@ -33,6 +33,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 struct Faults {
     panic_on_write: AtomicBool,
     failing_creations: AtomicU32,
+    /// What is created is there, but whether it stays is unknown.
+    unsynced_creations: AtomicBool,
 }
 
 /// A simulated disk with [`Faults`].
@@ -61,9 +63,14 @@ impl Storage for Faulty {
     fn create(&self, name: &str, length: u64) -> io::Result<Arc<dyn StorageFile>> {
         let failing = &self.faults.failing_creations;
         if failing.try_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Err(io::Error::other("too many open files"));
+            // Too many open files.
+            return Err(io::Error::from_raw_os_error(24));
         }
-        self.disk.create(name, length).map(|file| self.wrap(file))
+        let created = self.disk.create(name, length).map(|file| self.wrap(file))?;
+        if self.faults.unsynced_creations.load(Ordering::SeqCst) {
+            return Err(io::Error::other("input/output error"));
+        }
+        Ok(created)
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
@@ -318,6 +325,30 @@ async fn a_segment_that_could_not_be_prepared_once_does_not_end_the_acceptance_o
         }
     })
     .await;
+    stops(engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_of_which_nobody_knows_whether_it_stays_is_the_end_with_a_word_of_what_to_do() {
+    let storage = Faulty::default();
+    let (mut engine, handle) = open(&storage);
+    enqueue(&handle, 2000).await.unwrap();
+    storage.faults.unsynced_creations.store(true, Ordering::SeqCst);
+    let mut accepted = 0;
+    within_deadline(async {
+        while handle.enqueue(queue(), vec![message(2000)]).await.is_ok() {
+            accepted += 1;
+        }
+    })
+    .await;
+    let word = within_deadline(engine.failure()).await;
+    assert!(word.contains("create segment 0000000") || word.contains("creating segment 0000000"), "{word}");
+    assert!(word.contains("input/output error") && word.contains("restart to recover"), "{word}");
+    stops(engine).await;
+    storage.faults.unsynced_creations.store(false, Ordering::SeqCst);
+    let (engine, handle) = open(&storage);
+    let view = handle.queue(queue()).await.unwrap();
+    assert!(view.stats.ready > accepted, "{} of {accepted} and one", view.stats.ready);
     stops(engine).await;
 }
 

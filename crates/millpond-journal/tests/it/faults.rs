@@ -4,7 +4,14 @@ use crate::support::{Driver, OPTIONS, SALT, SEGMENT_BYTES, body, check_index, de
 use millpond_journal::{
     CommitError, OpenError, Options, PrepareError, ReadError, Storage, Writer, open, simulated::SimulatedDisk,
 };
-use std::{io, ops::ControlFlow, sync::Arc};
+use std::{
+    io,
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 /// Writes until something fails; the disk then loses power.
 fn run_until_error(disk: &SimulatedDisk) -> Driver {
@@ -186,6 +193,82 @@ fn a_full_disk_is_told_apart_when_preparing() {
 }
 
 #[test]
+fn a_file_that_could_not_be_made_for_sure_is_not_tried_again_and_is_sure_after_a_restart() {
+    for with_spare in [false, true] {
+        let disk = SimulatedDisk::new();
+        let mut driver = Driver::start(&disk).unwrap();
+        if with_spare {
+            while driver.writer.end().segment < 3 {
+                driver.enqueue(&body(7, 2000));
+                driver.commit(true).unwrap();
+            }
+            for key in driver.live().keys().copied().collect::<Vec<_>>() {
+                driver.finish(key);
+            }
+            while driver.reclaim().unwrap() {}
+            assert!(driver.writer.preparer().has_spare());
+        }
+        driver.commit(true).unwrap();
+        let (preparer, next) = (driver.writer.preparer(), driver.writer.wants_next().unwrap());
+        // That of the directory, after the file has got its name.
+        disk.fail_sync(1);
+        assert!(matches!(preparer.prepare(next), Err(PrepareError::Io { .. })));
+        assert!(disk.names().contains(&format!("{next:08}.log")));
+        let operations = disk.operations();
+        assert!(matches!(preparer.prepare(next), Err(PrepareError::Stopped)));
+        assert!(matches!(preparer.reserve(), Err(PrepareError::Stopped)));
+        assert!(matches!(driver.writer.prepare_next(), Err(CommitError::Stopped)));
+        assert!(matches!(driver.writer.commit(true), Err(CommitError::Stopped)));
+        assert_eq!(disk.operations(), operations, "nothing is tried again");
+
+        // The process starts again, goes on in that segment, and only then does the power go.
+        let mut writer = recover(&disk).unwrap().writer;
+        while writer.end().segment < next {
+            writer.push(None, false, |buffer| buffer.extend_from_slice(&[1; 2000]));
+            writer.commit(true).unwrap();
+        }
+        let records = recover(&disk.crash_with(|_| true)).unwrap().records.len();
+        let after = recover(&disk.crash_with(|_| false));
+        assert_eq!(after.map(|after| after.records.len()).ok(), Some(records), "spare {with_spare}");
+    }
+}
+
+#[test]
+fn without_a_file_descriptor_nothing_is_done_and_it_is_tried_again() {
+    let disk = SimulatedDisk::new();
+    let is_out = Arc::new(AtomicBool::new(false));
+    let out = Arc::clone(&is_out);
+    let refuse = move |_: &str| out.load(Ordering::Relaxed).then(|| io::Error::from_raw_os_error(24));
+    let mut writer =
+        crate::support::recover_from(Arc::new(Picky(disk.clone(), Box::new(refuse)))).unwrap().writer;
+    let preparer = writer.preparer();
+    // Made of zeros at first, then of the file of a segment that was given up.
+    for next in 2..5 {
+        is_out.store(true, Ordering::Relaxed);
+        let names = disk.names();
+        assert!(
+            matches!(preparer.prepare(next), Err(PrepareError::Unopened { number, .. }) if number == next)
+        );
+        assert_eq!(disk.names(), names);
+        is_out.store(false, Ordering::Relaxed);
+        writer.install(preparer.prepare(next).unwrap());
+        while writer.end().segment < next {
+            writer.push(None, false, |buffer| buffer.extend_from_slice(&[1; 2000]));
+            writer.commit(true).unwrap();
+        }
+        if next > 2 {
+            delete_oldest(&mut writer);
+            assert!(preparer.has_spare());
+        }
+    }
+    // A file that is given up, and cannot be opened, is removed.
+    preparer.prepare(5).unwrap();
+    is_out.store(true, Ordering::Relaxed);
+    delete_oldest(&mut writer);
+    assert!(!preparer.has_spare());
+}
+
+#[test]
 fn a_segment_is_prepared_once_whoever_comes_first() {
     let disk = SimulatedDisk::new();
     let mut writer = recover(&disk).unwrap().writer;
@@ -342,17 +425,19 @@ fn the_segment_size_may_change_between_runs() {
 }
 
 /// A disk whose files cannot be read.
-struct Unreadable(SimulatedDisk);
+/// A disk whose files cannot always be opened or made.
+struct Picky(SimulatedDisk, Box<Refuse>);
+type Refuse = dyn Fn(&str) -> Option<io::Error> + Send + Sync;
 
-impl Storage for Unreadable {
+impl Storage for Picky {
     fn list(&self) -> io::Result<Vec<String>> {
         self.0.list()
     }
     fn create(&self, name: &str, length: u64) -> io::Result<Arc<dyn millpond_journal::StorageFile>> {
-        self.0.create(name, length)
+        self.1(name).map_or_else(|| self.0.create(name, length), Err)
     }
     fn open(&self, name: &str) -> io::Result<Arc<dyn millpond_journal::StorageFile>> {
-        if name == "00000001.log" { Err(io::Error::other("bad sector")) } else { self.0.open(name) }
+        self.1(name).map_or_else(|| self.0.open(name), Err)
     }
     fn delete(&self, name: &str) -> io::Result<()> {
         self.0.delete(name)
@@ -375,6 +460,7 @@ impl Storage for Unreadable {
 fn an_unreadable_segment_is_an_error_that_names_it() {
     let disk = SimulatedDisk::new();
     drop(run_to_segment(&disk, 2));
-    let error = crate::support::recover_from(Arc::new(Unreadable(disk))).err().unwrap();
+    let refuse = |name: &str| (name == "00000001.log").then(|| io::Error::other("bad sector"));
+    let error = crate::support::recover_from(Arc::new(Picky(disk, Box::new(refuse)))).err().unwrap();
     assert_eq!(error.to_string(), "the journal's storage failed (00000001.log): bad sector");
 }

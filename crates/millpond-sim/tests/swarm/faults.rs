@@ -188,6 +188,7 @@ impl World {
         self.harm.error = false;
         let action = match error {
             HostError::Commit(CommitError::Io { action, .. }) => *action,
+            HostError::Prepare(_) => "create segment",
             HostError::Dispose(_) => "remove segment",
             HostError::Commit(_) | HostError::Open(_) => {
                 self.fail(format!("a failed write or sync was told as {error}"))
