@@ -247,6 +247,7 @@ impl Pond {
     /// nothing once its full copy in front of them is gone.
     pub fn are_basics_stale(&self) -> bool {
         self.queues.iter().any(|queue| queue.replays.uncounted)
+            || self.targets.iter().any(|target| target.unnoted)
     }
 
     // --- records and what waits for them -------------------------------------------------------------

@@ -190,9 +190,11 @@ impl Pond {
         for index in 0..self.queues.len() {
             self.write_queue(self.queues[index].number, false);
         }
-        let called =
-            |target: &Target| Some(Record::Called { target: target.name.clone(), started: target.called? });
-        let called: Vec<Record> = self.targets.iter().filter_map(called).collect();
+        let called = |target: &mut Target| {
+            target.unnoted = false;
+            Some(Record::Called { target: target.name.clone(), started: target.called? })
+        };
+        let called: Vec<Record> = self.targets.iter_mut().filter_map(called).collect();
         for record in called {
             self.emit(record, false);
         }

@@ -24,6 +24,8 @@ pub(super) struct Target {
     pacer: Option<Pacer>,
     /// When its latest call began, if it has a rate.
     pub(super) called: Option<Wall>,
+    /// No record but a hand-out's tells of that call.
+    pub(super) unnoted: bool,
     /// Asked to be left alone until then.
     pub(super) paused_until: Mono,
     /// Queues with work for it.
@@ -47,6 +49,7 @@ impl Target {
             occupied: 0,
             pacer,
             called: None,
+            unnoted: false,
             paused_until: Mono(i64::MIN),
             working: 0,
             open: BTreeSet::new(),
@@ -87,6 +90,7 @@ impl Target {
         let admitted = self.pacer.as_mut().is_none_or(|pacer| pacer.admit(now.mono));
         assert!(admitted, "target {} is called faster than its rate", self.name);
         self.called = self.pacer.is_some().then_some(now.wall);
+        self.unnoted = self.called.is_some();
     }
 
     /// Goes on at the pace after a restart: the latest call of before began at `started`. That is not later than now,
@@ -95,6 +99,7 @@ impl Target {
         let Some(pacer) = &mut self.pacer else { return };
         pacer.admit(now.mono_at(started).min(now.mono));
         self.called = Some(started.min(now.wall));
+        self.unnoted = true;
     }
 
     pub(super) fn free(&mut self) {

@@ -383,6 +383,20 @@ fn the_pace_is_remembered_when_nothing_is_kept_of_the_calls() {
 }
 
 #[test]
+fn no_part_of_the_log_goes_while_only_a_hand_out_tells_of_the_latest_call_of_a_paced_target() {
+    let mut rig = slow();
+    for _ in 0..2 {
+        assert!(rig.pond.are_basics_stale());
+        rig.input(Input::CopyBasics);
+        assert!(!rig.pond.are_basics_stale());
+        rig.restart();
+    }
+    let mut unpaced = Rig::pushing(target(10), QueueSettings::default());
+    unpaced.fill(1);
+    assert_eq!((unpaced.take_calls().len(), unpaced.pond.are_basics_stale()), (1, false));
+}
+
+#[test]
 fn a_clock_that_steps_across_a_restart_stalls_no_target() {
     for step in [-100 * HOUR, -HOUR, 0, HOUR] {
         let mut rig = slow();
