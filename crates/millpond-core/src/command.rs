@@ -260,8 +260,8 @@ pub enum CallOutcome {
         /// What the target said.
         failure: Failure,
     },
-    /// Not tried.
-    Released,
+    /// Given up in the middle, because the server stops: the target may go on with it.
+    Interrupted,
 }
 
 /// Something the pond wants done. Order matters: records are appended in the order of their effects.
@@ -536,6 +536,16 @@ pub enum DefineError {
         order: Order,
         /// Messages in groups that are not terminal.
         unfinished: u64,
+    },
+    /// Its order would keep groups, while messages of groups go out in any order.
+    #[error(
+        "order: {released} unfinished messages with a group came back where groups are not kept, and {order} would promise their order"
+    )]
+    GroupsReleased {
+        /// The order that was wanted.
+        order: Order,
+        /// Messages with a group that are not terminal.
+        released: u64,
     },
     /// Its target is not configured.
     #[error("there is no target {0} in the configuration")]

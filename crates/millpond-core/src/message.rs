@@ -185,7 +185,7 @@ pub enum AttemptOutcome {
     TimedOut,
     /// Nobody settled it before its lease ended.
     LeaseExpired,
-    /// The engine restarted in the middle and the lease ended before anyone settled it.
+    /// The engine stopped in the middle: it gave the call up, or the lease ended later before anyone settled it.
     Interrupted,
 }
 
@@ -214,6 +214,11 @@ impl AttemptOutcome {
             Self::LeaseExpired => "lease-expired",
             Self::Interrupted => "interrupted",
         }
+    }
+
+    /// Whether a call that ended like this may go on where it is worked on, for nobody has said that it is over.
+    pub fn may_still_be_at_work(self) -> bool {
+        matches!(self, Self::TimedOut | Self::LeaseExpired | Self::Interrupted)
     }
 
     /// Whether it counts towards `max_attempts`. Work that was released, throttled or interrupted by our own

@@ -196,7 +196,7 @@ impl Told for DefineError {
                     format!("{self}; let them finish, cancel them, or replay or delete the dead letters");
                 Problem::new(Slug::InUse, format!("queue {queue}: {detail}"))
             }
-            Self::GroupsUnfinished { .. } => {
+            Self::GroupsUnfinished { .. } | Self::GroupsReleased { .. } => {
                 let detail = format!("queue {queue}: {self}; let them finish or cancel them, then change it");
                 Problem::new(Slug::InUse, detail)
             }

@@ -22,6 +22,8 @@ pub(super) struct Parting {
 pub(super) struct Groups {
     members: BTreeMap<Label, PlaceSet>,
     len: u64,
+    /// Unfinished messages with a group that are members of none: see `Order::keeps_groups`.
+    released: u64,
 }
 
 impl Groups {
@@ -36,6 +38,23 @@ impl Groups {
         assert!(members.insert(place), "place {place} joined {group:?} twice");
         self.len += 1;
         first_so_far.filter(|first| *first > place)
+    }
+
+    /// A message with a group has begun its life, or was brought back to it, where groups are not kept.
+    pub(super) fn release(&mut self) {
+        self.released += 1;
+    }
+
+    /// The life of the message with this group and place is over.
+    pub(super) fn note_over(&mut self, group: &Label, place: u64) {
+        if self.before(group, place).is_none() {
+            self.released -= 1;
+        }
+    }
+
+    /// How many unfinished messages have a group and are members of none.
+    pub(super) fn released(&self) -> u64 {
+        self.released
     }
 
     /// A message's life is over for good. Returns the place of the one that is first now, if this one was.

@@ -36,6 +36,10 @@ impl Pond {
             if unfinished > 0 && !order.keeps_groups() {
                 return Err(DefineError::GroupsUnfinished { order, unfinished });
             }
+            let released = queue.groups.released();
+            if released > 0 && order.keeps_groups() {
+                return Err(DefineError::GroupsReleased { order, released });
+            }
             self.change(number, settings, now);
             self.serve(number, now);
             return Ok(false);

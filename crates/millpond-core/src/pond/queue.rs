@@ -141,8 +141,14 @@ impl Queue {
     pub(super) fn join_group(&mut self, slot: &Slot) -> Option<u64> {
         let message = &slot.message;
         let group = message.group.as_ref()?;
-        let joins = self.settings.order.keeps_groups() && !message.phase.is_terminal();
-        joins.then(|| self.groups.join(group, message.place)).flatten()
+        if message.phase.is_terminal() {
+            return None;
+        }
+        if !self.settings.order.keeps_groups() {
+            self.groups.release();
+            return None;
+        }
+        self.groups.join(group, message.place)
     }
 
     /// A message that was first in its group is so no more.

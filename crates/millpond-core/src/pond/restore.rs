@@ -244,6 +244,10 @@ impl Pond {
         if !self.remember_key(slot.message.queue, slot.message.key, seq) {
             slot.message.key = None;
         }
+        if let Some(hand_out) = &slot.message.hand_out {
+            // Also of one whose lease ran out: its holder may complete it late.
+            slot.started = now.mono_at(hand_out.started).min(now.mono);
+        }
         let message = &mut slot.message;
         slot.due_since = resume(now, message.accepted, message.first_due);
         if message.phase != Phase::Delayed {
@@ -258,7 +262,6 @@ impl Pond {
             }
             Phase::Leased => {
                 let hand_out = message.hand_out.as_ref().expect("a leased message has been handed out");
-                slot.started = now.mono_at(hand_out.started).min(now.mono);
                 slot.restored_lease = true;
                 Some(resume(now, hand_out.started, hand_out.until))
             }
@@ -307,7 +310,7 @@ impl Pond {
     /// Until when ended calls with a message still occupy the targets that were called.
     fn held_for(&self, message: &Message, now: Now) -> impl Iterator<Item = (usize, Mono)> {
         let held = message.history.iter().filter_map(move |attempt| {
-            let held = matches!(attempt.outcome, AttemptOutcome::TimedOut | AttemptOutcome::LeaseExpired);
+            let held = attempt.outcome.may_still_be_at_work();
             let target = target_called(&self.targets, &attempt.holder).filter(|_| held)?;
             let ended = attempt.ended();
             Some((target, resume(now, ended, ended.plus(self.targets[target].settings.hold()))))

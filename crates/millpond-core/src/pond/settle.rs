@@ -131,13 +131,18 @@ impl Pond {
 
     fn complete(&mut self, seq: Seq, result: Option<SharedContent>, now: Now) {
         let attempt = self.end_attempt(seq, AttemptOutcome::Succeeded, None, now);
-        let number = self.slot(seq).message.queue;
+        let slot = self.slot(seq);
+        let number = slot.message.queue;
+        // The time in which nothing ran is no service time.
+        let began_here = slot.message.hand_out.as_ref().is_some_and(|hand_out| hand_out.epoch == self.epoch);
         let queue = self.queue_mut(number);
-        let took = Duration::from_micros(attempt.micros);
         queue.totals.completed += 1;
         queue.deaths.success();
-        queue.totals.service.observe(took);
-        queue.service.observe(took, now.mono);
+        if began_here {
+            let took = Duration::from_micros(attempt.micros);
+            queue.totals.service.observe(took);
+            queue.service.observe(took, now.mono);
+        }
         queue.completions.count(1.0, now.mono);
         let waiting = queue.held.is_none() && queue.ready.has_eligible();
         queue.busy.note(waiting, 1, now.mono);
@@ -153,11 +158,11 @@ impl Pond {
         self.die(seq, Some(&attempt), DeadReason::Rejected, true, now);
     }
 
-    /// A push call's place at its target becomes free: now, or once a call that timed out is taken to be over.
-    /// Returns the target, which need not be the queue's any more.
-    fn free_call(&mut self, seq: Seq, timed_out: bool, now: Now) -> Option<usize> {
+    /// A push call's place at its target becomes free: now, or once a call that nobody waits for any more is taken to be
+    /// over. Returns the target, which need not be the queue's any more.
+    fn free_call(&mut self, seq: Seq, may_go_on: bool, now: Now) -> Option<usize> {
         let target = self.slots.get_mut(seq).and_then(|slot| slot.occupies.take())?;
-        if timed_out {
+        if may_go_on {
             self.hold(target, self.targets[target].settings.hold(), now);
         } else {
             self.targets[target].free();
@@ -173,7 +178,9 @@ impl Pond {
         }
         let seq = receipt.seq;
         let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
-        let target = self.free_call(seq, timed_out, now);
+        // A call that was given up in the middle may go on where it is worked on, like one that timed out.
+        let may_go_on = timed_out || matches!(outcome, CallOutcome::Interrupted);
+        let target = self.free_call(seq, may_go_on, now);
         if let Some(target) = target {
             let was_down = self.targets[target].is_down();
             self.targets[target].note_outcome(&outcome, now.mono);
@@ -193,7 +200,11 @@ impl Pond {
                 self.return_call(seq, how, Some(failure), now);
             }
             CallOutcome::Dead { failure } => self.reject(seq, Some(failure), now),
-            CallOutcome::Released => self.return_call(seq, AttemptOutcome::Released, None, now),
+            CallOutcome::Interrupted => {
+                // Not by its holder's word: if the answer comes after all, it counts.
+                let attempt = self.end_attempt(seq, AttemptOutcome::Interrupted, None, now);
+                self.give_back(seq, &attempt, None, false, now);
+            }
         }
         if let Some(target) = target {
             self.serve_target(target, now);

@@ -115,7 +115,7 @@ impl Target {
             CallOutcome::Throttled { pause, .. } => {
                 self.paused_until = self.paused_until.max(now.plus(*pause));
             }
-            CallOutcome::Released => {}
+            CallOutcome::Interrupted => {}
         }
     }
 

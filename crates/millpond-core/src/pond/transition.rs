@@ -42,6 +42,9 @@ impl Pond {
                 self.expiries.clear(seq, at, slot.message.ttl_micros());
             }
             queue.calibration.withdraw(seq);
+            if !was_over && let Some(group) = &slot.message.group {
+                queue.groups.note_over(group, slot.message.place);
+            }
         }
         if was_over {
             queue.join_group(slot);
@@ -98,10 +101,8 @@ impl Pond {
             if slot.restored_lease { AttemptOutcome::Interrupted } else { AttemptOutcome::LeaseExpired };
         // A call that was never reported may still be at work: it holds its place as after a time-out.
         let occupied = slot.occupies.take();
-        let restored = slot.restored_lease;
         if let Some(target) = occupied {
-            let hold = if restored { Duration::ZERO } else { self.targets[target].settings.hold() };
-            self.hold(target, hold, now);
+            self.hold(target, self.targets[target].settings.hold(), now);
         }
         let attempt = self.end_attempt(seq, outcome, None, now);
         self.give_back(seq, &attempt, None, false, now);

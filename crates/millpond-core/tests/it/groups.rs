@@ -2,12 +2,12 @@
 
 use crate::rig::{QUEUE, Rig, complete, dead, message, ms, name, release, retry, retry_in, s};
 use millpond_core::command::{
-    Command, Declared, DefineError, EnqueueError, Input, NewMessage, Reply, Settlement,
+    Command, Declared, DefineError, EnqueueError, Input, LeaseRequest, NewMessage, Reply, Settlement,
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Criticality, Phase};
 use millpond_core::name::Label;
-use millpond_core::replay::ReplayWhich;
+use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{Order, QueueSettings, RetrySettings};
 use std::time::Duration;
 
@@ -215,6 +215,35 @@ fn the_order_of_a_queue_with_unfinished_groups_cannot_become_one_that_does_not_k
     assert_eq!(error, DefineError::GroupsUnfinished { order: Order::Lifo, unfinished: 1 });
     rig.cancel(seq).unwrap();
     assert!(matches!(rig.ask_now(define(Order::Lifo)), Reply::Defined(Ok(false))));
+}
+
+#[test]
+fn groups_are_not_promised_again_while_messages_of_groups_go_out_in_any_order() {
+    let mut rig = rig();
+    let define = |order| Command::Define {
+        queue: name("extra"),
+        settings: Box::new(QueueSettings { order, ..QueueSettings::default() }),
+    };
+    rig.ask_now(define(Order::Fifo));
+    for _ in 0..2 {
+        rig.enqueue_to("extra", of("a")).unwrap();
+        let wish = LeaseRequest { queue: name("extra"), ..Rig::wish(1, Duration::ZERO) };
+        let Reply::Leased(Ok(leased)) = rig.ask_now(Command::Lease(wish)) else { panic!("leased") };
+        rig.settle(leased[0].receipt, dead()).unwrap();
+    }
+    rig.ask_now(define(Order::Lifo));
+    let wish = ReplayWish::plain(ReplayWhich::All);
+    rig.ask_now(Command::Replay { queue: name("extra"), wish, dry_run: false });
+    rig.pass(Duration::ZERO);
+    for released in [2, 1] {
+        let Reply::Defined(Err(error)) = rig.ask_now(define(Order::Fifo)) else { panic!("refused") };
+        assert_eq!(error, DefineError::GroupsReleased { order: Order::Fifo, released });
+        assert!(matches!(rig.ask_now(define(Order::Lifo)), Reply::Defined(Ok(false))));
+        let wish = LeaseRequest { queue: name("extra"), ..Rig::wish(1, Duration::ZERO) };
+        let Reply::Leased(Ok(leased)) = rig.ask_now(Command::Lease(wish)) else { panic!("leased") };
+        rig.settle(leased[0].receipt, complete()).unwrap();
+    }
+    assert!(matches!(rig.ask_now(define(Order::Fifo)), Reply::Defined(Ok(false))));
 }
 
 #[test]

@@ -239,7 +239,7 @@ fn whatever_way_calls_end_the_target_is_empty_in_the_end() {
                 0 => failed(true),
                 1 => failed(false),
                 2 => throttled(ms(300)),
-                3 => CallOutcome::Released,
+                3 => CallOutcome::Interrupted,
                 4 => continue,
                 5 => CallOutcome::Dead { failure: crate::rig::failure() },
                 _ => succeeded(),

@@ -101,7 +101,7 @@ fn call_outcome() -> impl Strategy<Value = CallOutcome> {
         2 => any::<bool>().prop_map(failed),
         1 => (0..5_000_u64).prop_map(|pause| throttled(ms(pause))),
         1 => Just(CallOutcome::Dead { failure: failure() }),
-        1 => Just(CallOutcome::Released),
+        1 => Just(CallOutcome::Interrupted),
     ]
 }
 

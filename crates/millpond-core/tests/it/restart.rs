@@ -3,7 +3,9 @@
 use crate::rig::{
     QUEUE, Rig, complete, dead, failed, keyed, message, ms, name, release, retry, retry_in, s, target,
 };
-use millpond_core::command::{Command, Declared, Input, NewMessage, Reply, SettleError, Settlement};
+use millpond_core::command::{
+    CallOutcome, Command, Declared, Input, NewMessage, Reply, SettleError, Settlement,
+};
 use millpond_core::identity::Seq;
 use millpond_core::message::{AttemptOutcome, DeadReason, Phase, QueueNumber};
 use millpond_core::pond::Pond;
@@ -11,6 +13,7 @@ use millpond_core::rate::Rate;
 use millpond_core::record::Record;
 use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{DeadLetterSettings, LEASE_TOTAL_MAX, QueueSettings, TargetSettings};
+use millpond_core::time::{Mono, Now};
 use std::time::Duration;
 
 const HOUR: i64 = 3600;
@@ -249,15 +252,70 @@ fn an_enqueue_lost_with_the_power_can_be_repeated() {
 }
 
 #[test]
-fn calls_under_way_keep_their_places_across_a_restart_until_their_leases_end() {
-    let mut rig = Rig::pushing(target(2), QueueSettings::default());
-    rig.fill(5);
-    assert_eq!(rig.take_calls().len(), 2);
+fn calls_under_way_keep_their_places_across_restarts_as_long_as_those_that_time_out() {
+    for stops in [false, true] {
+        let held = TargetSettings { hold_after_timeout: Some(s(60)), ..target(2) };
+        let mut rig = Rig::pushing(held, QueueSettings::default());
+        rig.fill(5);
+        let calls = rig.take_calls();
+        assert_eq!(calls.len(), 2);
+        if stops {
+            // It has waited for them, but not to their ends.
+            rig.input(Input::Drain);
+            for call in &calls {
+                rig.end_call(call.receipt, CallOutcome::Interrupted);
+            }
+        } else {
+            rig.restart();
+            rig.pass(s(7));
+        }
+        for _ in 0..3 {
+            rig.restart();
+            rig.pass(s(20) - ms(1));
+            assert_eq!((rig.target_stats().inflight, rig.take_calls().len()), (2, 0), "stops: {stops}");
+        }
+        rig.pass(ms(3));
+        let again = rig.take_calls();
+        assert_eq!(again.len(), 2, "stops: {stops}");
+        assert!(again.iter().all(|call| call.message.attempts == 0));
+    }
+}
+
+#[test]
+fn a_call_that_was_given_up_when_the_server_stopped_may_end_well_after_all() {
+    let mut rig = Rig::pushing(target(1), QueueSettings::default());
+    let seq = rig.fill(1)[0];
+    let receipt = rig.take_calls().remove(0).receipt;
+    rig.input(Input::Drain);
+    rig.end_call(receipt, CallOutcome::Interrupted);
     rig.restart();
-    assert_eq!(rig.target_stats().inflight, 2);
-    assert!(rig.take_calls().is_empty());
-    rig.pass(s(7));
-    assert_eq!(rig.take_calls().len(), 2);
+    assert_eq!(rig.phase(seq), Phase::Ready);
+    rig.settle(receipt, complete()).unwrap();
+    assert_eq!(rig.phase(seq), Phase::Succeeded);
+}
+
+#[test]
+fn a_hand_out_that_a_restart_interrupted_says_nothing_about_how_long_work_takes() {
+    for late in [false, true] {
+        let mut rig =
+            Rig::new(QueueSettings { lease: s(30), concurrency: Some(10), ..QueueSettings::default() });
+        let seq = rig.fill(1)[0];
+        let receipt = rig.lease_one();
+        rig.pass(if late { s(31) } else { s(1) });
+        rig.pause(true);
+        // The clock of a new process begins at zero.
+        rig.now = Now { wall: rig.now.wall, mono: Mono(0) };
+        rig.restart();
+        rig.pass(s(20));
+        rig.settle(receipt, complete()).unwrap();
+        assert!(rig.stats().service_time.is_zero(), "late: {late}");
+        let took = rig.status(seq).unwrap().message.history.last().map(|attempt| attempt.micros);
+        assert_eq!(
+            took,
+            Some(if late { 51_000_000 } else { 21_000_000 }),
+            "from the beginning, by the wall clock"
+        );
+    }
 }
 
 /// Two targets, and two queues: [`QUEUE`], that is pushed to the first, and another one, to the second.
@@ -296,7 +354,9 @@ fn calls_under_way_count_at_the_target_that_was_called_though_their_queue_has_an
     rig.restart();
     assert_eq!((inflight(&mut rig), rig.take_calls().len()), (vec![2, 2], 0), "a copy says the same");
     rig.pass(s(7));
-    assert_eq!(rig.take_calls().len(), 4, "the leases have run out");
+    assert_eq!(rig.take_calls().len(), 0, "the leases have run out");
+    rig.pass(s(5));
+    assert_eq!(rig.take_calls().len(), 4, "and the hold is over");
 }
 
 #[test]

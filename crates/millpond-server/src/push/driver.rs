@@ -134,7 +134,7 @@ impl Driver {
         let outcome = tokio::select! {
             biased;
             ended = tokio::time::timeout(target.timeout, exchange) => outcome(target, ended.ok()),
-            _ = release.wait_for(|&release| release) => CallOutcome::Released,
+            _ = release.wait_for(|&release| release) => CallOutcome::Interrupted,
         };
         log(target, &leased.queue, &outcome);
         report.outcome = Some(outcome);
@@ -229,7 +229,7 @@ fn log(target: &Target, queue: &Name, outcome: &CallOutcome) {
         CallOutcome::Throttled { failure, .. } => ("throttled", Some(failure)),
         CallOutcome::Failed { failure, .. } => ("failed", Some(failure)),
         CallOutcome::Dead { failure } => ("dead", Some(failure)),
-        CallOutcome::Released => ("released", None),
+        CallOutcome::Interrupted => ("interrupted", None),
     };
     tracing::debug!(
         push_target = %target.name,

@@ -102,7 +102,7 @@ impl World {
                 (CallOutcome::Throttled { pause, failure: failure("not now") }, Said::Release)
             }
             CallEnd::Dead => (CallOutcome::Dead { failure: failure("never") }, Said::Dead),
-            CallEnd::Released => (CallOutcome::Released, Said::Release),
+            CallEnd::Released => (CallOutcome::Interrupted, Said::Release),
         };
         if end == CallEnd::TimedOut && held {
             let occupied_for = self.plan.targets[call.target].1.hold();

@@ -393,9 +393,7 @@ impl Model {
     fn run_out(&mut self, seq: u64, now: Now) {
         let message = &self.messages[&seq];
         let hold = message.hold.expect("leased");
-        if let Taker::Target(target) = hold.taker
-            && !hold.restored
-        {
+        if let Taker::Target(target) = hold.taker {
             self.give_up_call(seq, target, now);
         }
         let ending = if hold.restored { Ending::Interrupted } else { Ending::RanOut };

@@ -300,7 +300,7 @@ impl World {
             CallOutcome::Failed { .. } => Ending::Failed,
             CallOutcome::Dead { .. } => Ending::Rejected,
             CallOutcome::Throttled { .. } => Ending::Throttled,
-            CallOutcome::Released => Ending::Released,
+            CallOutcome::Interrupted => Ending::Interrupted,
         };
         if self.model.may_settle(receipt, ending) == Some(true) {
             let message = &self.model.messages[&receipt.seq.0];
@@ -309,7 +309,7 @@ impl World {
                 panic!("{receipt:?} is no call")
             };
             match &outcome {
-                CallOutcome::Failed { timed_out: true, .. } if on_time => {
+                CallOutcome::Failed { timed_out: true, .. } | CallOutcome::Interrupted if on_time => {
                     self.model.give_up_call(receipt.seq.0, called, self.now);
                 }
                 CallOutcome::Throttled { pause, .. } => {
@@ -318,7 +318,8 @@ impl World {
                 }
                 _ => {}
             }
-            self.model.settle(receipt, ending, None, true, self.now);
+            let by_holder = ending != Ending::Interrupted;
+            self.model.settle(receipt, ending, None, by_holder, self.now);
         }
         self.handle(Input::CallEnded { receipt, outcome });
         self.end_step();
