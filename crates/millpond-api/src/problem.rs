@@ -294,8 +294,8 @@ impl Slug {
                 "too-large",
                 413,
                 "The body is too large",
-                "The body is larger than the server takes: max_body for one message, and a bound of its own for a batch. It is refused before it is read.",
-                "Store what is large elsewhere and enqueue a reference to it, or raise max_body in the configuration.",
+                "The body is larger than the server takes: max_body for one message, and a bound of its own for a batch; it is refused before it is read. Or it is larger than the queue could take if it were empty: a message larger than what its class may use of max_bytes, or a batch that a queue with overflow block takes as a whole.",
+                "Store what is large elsewhere and enqueue a reference to it, send a batch in parts, or raise max_body or the queue's bounds.",
             ),
             Self::UnsupportedMediaType => (
                 "unsupported-media-type",

@@ -425,11 +425,19 @@ pub enum EnqueueError {
     /// The server is shutting down.
     #[error("the server is shutting down and accepts no new work")]
     Draining,
-    /// The content is larger than the log takes in one piece.
-    #[error("a message may have at most {max_bytes} bytes")]
+    /// The message is larger than the log takes in one piece, or than its queue ever has room for.
+    #[error(
+        "a message of this class may have at most {max_bytes} bytes here, its headers and media type included"
+    )]
     TooLarge {
         /// The most that it takes.
         max_bytes: u64,
+    },
+    /// The queue takes a batch as a whole, and could not take this one if it were empty.
+    #[error("the queue takes a batch as a whole, and with this one alone {what} exceeded; send it in parts")]
+    BatchTooLarge {
+        /// The bound, in words.
+        what: &'static str,
     },
     /// The delay is longer than allowed.
     #[error("the delay is longer than 30 days")]

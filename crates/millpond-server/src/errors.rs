@@ -124,7 +124,9 @@ impl Told for EnqueueError {
                 );
                 Problem::new(Slug::InvalidMessage, detail)
             }
-            Self::TooLarge { .. } => Problem::new(Slug::TooLarge, format!("queue {queue}: {self}")),
+            Self::TooLarge { .. } | Self::BatchTooLarge { .. } => {
+                Problem::new(Slug::TooLarge, format!("queue {queue}: {self}"))
+            }
             Self::IdempotencyMismatch => {
                 let detail = format!(
                     "queue {queue}: {self}; use a new key for new work, and the same body, content type, delay, time to live, criticality, tenant and group for a repetition"

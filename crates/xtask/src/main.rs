@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool for developers")]
 
 mod deps;
+mod faults;
 mod fixture;
 mod fuzz;
 mod mutants;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm|fixture|fuzz>
   deps             the crates depend on each other only in the directions of the design
-  tidy             sizes of files and functions, file headers, markers and machine paths
+  tidy             sizes of files and functions, file headers, markers, machine paths, named tests
   mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
   mutants --all    the same for the whole core: hours
   swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]

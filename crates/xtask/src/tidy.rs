@@ -1,10 +1,13 @@
-//! `cargo xtask tidy`: sizes of files and functions, file headers, markers of unfinished work, machine paths.
+//! `cargo xtask tidy`: sizes of files and functions, file headers, markers of unfinished work, machine paths, and that
+//! the tests which `docs/faults.md` names are there.
 //!
 //! Owns what the compiler, clippy and rustfmt do not check. Must never count lines by guessing at braces: Rust
 //! is parsed.
 
+use crate::faults;
 use anyhow::{Context as _, Result};
 use proc_macro2::Span;
+use std::collections::BTreeSet;
 use std::path::Path;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
@@ -29,6 +32,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
         !(entry.file_type().is_dir() && SKIPPED.contains(&name.as_ref()))
     };
     let mut findings = Vec::new();
+    let mut tests = BTreeSet::new();
     for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(ours) {
         let entry = entry.context("cannot walk through the repository")?;
         let path = entry.path();
@@ -39,7 +43,11 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let name = path.strip_prefix(root).unwrap_or(path).display().to_string();
         findings.extend(inspect(&name, &text));
+        if path.extension().is_some_and(|ending| ending == "rs") {
+            faults::collect(&text, &mut tests);
+        }
     }
+    findings.extend(faults::check(root, &tests)?);
     Ok(findings)
 }
 

@@ -3,6 +3,7 @@
 //! Owns their line: first come, first served, bounded in number and bytes; a later one never overtakes, however small.
 //! Must never accept a part of what waits, nor anything of a caller who has left.
 
+use super::bounds::{Excess, KEYS};
 use super::{Pond, WAITING_MAX, WaitingFor};
 use crate::command::{EnqueueError, NewMessage, Reply, RequestId, StorageState};
 use crate::message::QueueNumber;
@@ -14,6 +15,16 @@ use std::collections::VecDeque;
 const CALLERS_MAX: usize = 1000;
 /// Bytes of all messages that may wait at the door of one queue; what would exceed it is refused at once.
 const BYTES_MAX: u64 = 64 << 20;
+
+/// What a caller finds at a queue's door.
+pub(super) enum Door {
+    /// It need not wait.
+    Open,
+    /// It waits for room.
+    Full,
+    /// There will never be room for all that it brings; the bound, in words.
+    TooNarrow(&'static str),
+}
 
 /// One caller with everything it wants to enqueue.
 #[derive(Debug)]
@@ -71,21 +82,30 @@ fn bytes_of(messages: &[NewMessage]) -> u64 {
     messages.iter().map(|message| message.content.size_bytes()).sum()
 }
 
+/// How many of them have keys.
+fn keyed(messages: &[&NewMessage]) -> u64 {
+    messages.iter().filter(|new| new.key.is_some()).count() as u64
+}
+
 impl Pond {
-    /// Whether a caller has to wait for room, alone or because others wait before it.
-    pub(super) fn must_wait(&self, number: QueueNumber, messages: &[NewMessage], now: Now) -> bool {
+    /// What a caller finds. It has to wait for room alone, or because others wait before it.
+    pub(super) fn door(&self, number: QueueNumber, messages: &[NewMessage], now: Now) -> Door {
         let queue = self.queue_ref(number);
         if !self.blocks(number) {
-            return false;
+            return Door::Open;
         }
         let wanting = self.wanting_room(number, messages);
-        let Some(first) = wanting.first().filter(|_| self.could_fit(number, &wanting)) else { return false };
+        let Some(first) = wanting.first() else { return Door::Open };
+        if let Some(what) = self.never_fits(number, &wanting) {
+            return Door::TooNarrow(what);
+        }
         // What would start too late is refused at once: by the time there is room, it would start even later.
         let outlook = self.outlook(number, now);
         let predicted = queue.settings.max_wait.and_then(|max| {
             self.predicted_wait_of_new(number, first, outlook, now).filter(|predicted| *predicted > max)
         });
-        predicted.is_none() && (!queue.blocked.is_empty() || !self.fits(number, &wanting))
+        let is_full = !queue.blocked.is_empty() || !self.fits(number, &wanting);
+        if predicted.is_none() && is_full { Door::Full } else { Door::Open }
     }
 
     fn blocks(&self, number: QueueNumber) -> bool {
@@ -99,26 +119,46 @@ impl Pond {
         messages.iter().filter(|new| !known(new) && self.check_new(number, new).is_ok()).collect()
     }
 
-    /// Whether the queue, empty, had room for all of them. What has not never will: it is treated as if nobody could
-    /// wait.
-    fn could_fit(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
-        self.fit_beside(number, (0, 0), wanting)
+    /// The bound that all of them exceed together though the queue were empty: no waiting helps them.
+    fn never_fits(&self, number: QueueNumber, wanting: &[&NewMessage]) -> Option<&'static str> {
+        let max_keys = self.queue_ref(number).settings.max_keys;
+        let too_many_keys = (keyed(wanting) > max_keys).then_some(KEYS);
+        too_many_keys.or_else(|| self.excess_of_all(number, (0, 0), wanting).map(|excess| excess.what))
     }
 
     fn fits(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
         let queue = self.queue_ref(number);
-        let keyed = wanting.iter().filter(|new| new.key.is_some()).count();
-        self.has_room_for_keys(number, keyed as u64)
-            && self.fit_beside(number, (queue.unfinished, queue.unfinished_bytes), wanting)
+        let held = (queue.unfinished, queue.unfinished_bytes);
+        self.has_room_for_keys(number, keyed(wanting)) && self.excess_of_all(number, held, wanting).is_none()
     }
 
-    fn fit_beside(&self, number: QueueNumber, held: (u64, u64), wanting: &[&NewMessage]) -> bool {
+    /// By how much they exceed a bound, each with those before it, beside so many messages and bytes.
+    fn excess_of_all(
+        &self,
+        number: QueueNumber,
+        held: (u64, u64),
+        wanting: &[&NewMessage],
+    ) -> Option<Excess> {
         let (mut messages, mut bytes) = (0, 0_u64);
-        wanting.iter().all(|new| {
+        wanting.iter().find_map(|new| {
             messages += 1;
             bytes = bytes.saturating_add(new.content.size_bytes());
-            self.excess_beside(number, held, new.criticality, messages, bytes).is_none()
+            self.excess_beside(number, held, new.criticality, messages, bytes)
         })
+    }
+
+    /// Answers a caller whose messages never fit together: repetitions and mistakes as ever, the rest refused.
+    pub(super) fn turn_back(
+        &mut self,
+        request: RequestId,
+        number: QueueNumber,
+        messages: &[NewMessage],
+        what: &'static str,
+        now: Now,
+    ) {
+        self.answer_each(request, number, messages, now, |_, _, _, _| {
+            Err(EnqueueError::BatchTooLarge { what })
+        });
     }
 
     /// Lets a caller wait at the door, or refuses it if too many do.
@@ -171,22 +211,32 @@ impl Pond {
     /// Lets those in whom there is room for now, in their order; then replays go on.
     pub(super) fn serve_freed(&mut self, now: Now) {
         while let Some(number) = self.freed.pop_first() {
-            while let Some(caller) = self.next_to_enter(number) {
+            while let Some((caller, never)) = self.next_to_enter(number) {
                 self.stop_waiting(caller.request);
-                self.enqueue_now(caller.request, number, &caller.messages, now);
+                match never {
+                    Some(what) => self.turn_back(caller.request, number, &caller.messages, what, now),
+                    None => self.enqueue_now(caller.request, number, &caller.messages, now),
+                }
             }
             self.wake_replay(number);
         }
     }
 
-    fn next_to_enter(&mut self, number: QueueNumber) -> Option<Caller> {
+    /// The first of those who wait, if it waits no longer; with the bound that it can never keep, if the bounds were
+    /// lowered meanwhile.
+    fn next_to_enter(&mut self, number: QueueNumber) -> Option<(Caller, Option<&'static str>)> {
         let first = self.queue_ref(number).blocked.line.front()?;
         // Where waiting makes no sense any more, each gets its answer.
-        let enters = !self.blocks(number) || {
+        let (mut enters, mut never) = (!self.blocks(number), None);
+        if !enters {
             let wanting = self.wanting_room(number, &first.messages);
-            wanting.is_empty() || self.fits(number, &wanting)
-        };
-        if enters { self.queue_mut(number).blocked.remove(0) } else { None }
+            never = self.never_fits(number, &wanting);
+            enters = never.is_some() || wanting.is_empty() || self.fits(number, &wanting);
+        }
+        if !enters {
+            return None;
+        }
+        self.queue_mut(number).blocked.remove(0).map(|first| (first, never))
     }
 
     /// Turns away those who wait at the door of a queue that is deleted.

@@ -17,12 +17,15 @@ const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(5);
 /// Messages that one new message may displace: a large one does not sweep away a thousand small ones.
 const DISPLACED_MAX: usize = 64;
 
+/// The bound on idempotency keys, in words.
+pub(super) const KEYS: &str = "its bound on idempotency keys is";
+
 /// By how much a new message exceeds a bound.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excess {
     messages: u64,
     bytes: u64,
-    what: &'static str,
+    pub(super) what: &'static str,
 }
 
 /// What of a bound a class may use: all, three quarters or half of it, rounded up.
@@ -54,7 +57,7 @@ impl Pond {
         let displaced = match displaced {
             Ok(displaced) if new.key.is_none() || self.has_room_for_keys(number, 1) => displaced,
             Ok(_) => {
-                let excess = Excess { messages: 1, bytes: 0, what: "its bound on idempotency keys is" };
+                let excess = Excess { messages: 1, bytes: 0, what: KEYS };
                 return Err(self.full(number, new.criticality, Some(excess), outlook, now));
             }
             Err(excess) => return Err(self.full(number, new.criticality, Some(excess), outlook, now)),
@@ -107,6 +110,11 @@ impl Pond {
         let times = &mut self.queue_mut(number).return_times[class.index()];
         let retry_after = times.next(earliest, per_second, now.mono, chance);
         EnqueueError::QueueFull { what: excess.what, retry_after }
+    }
+
+    /// The largest message of a class that a queue ever has room for.
+    pub(super) fn largest(&self, number: QueueNumber, class: Criticality) -> u64 {
+        share(self.queue_ref(number).settings.max_bytes, class)
     }
 
     /// By how much so many more messages of a class, with so many bytes, would exceed a bound.

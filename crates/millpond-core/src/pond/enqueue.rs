@@ -2,6 +2,7 @@
 //!
 //! Owns the decision to accept. What is refused here was never stored. Must never look at a body.
 
+use super::blocked::Door;
 use super::slot::Slot;
 use super::timers::Timer;
 use super::{Gated, Pond};
@@ -21,10 +22,11 @@ impl Pond {
         let Some(number) = self.queue_named(queue) else {
             return self.reply(request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
         };
-        if self.must_wait(number, &messages, now) {
-            return self.block(request, number, messages, now);
+        match self.door(number, &messages, now) {
+            Door::Open => self.enqueue_now(request, number, &messages, now),
+            Door::Full => self.block(request, number, messages, now),
+            Door::TooNarrow(what) => self.turn_back(request, number, &messages, what, now),
         }
-        self.enqueue_now(request, number, &messages, now);
     }
 
     pub(super) fn enqueue_now(
@@ -86,6 +88,7 @@ impl Pond {
             // The caller's mistakes are no refusals of the queue's.
             EnqueueError::UnknownQueue
             | EnqueueError::TooLarge { .. }
+            | EnqueueError::BatchTooLarge { .. }
             | EnqueueError::DelayTooLong
             | EnqueueError::TtlOutOfRange { .. }
             | EnqueueError::DelayBeyondTtl
@@ -97,6 +100,10 @@ impl Pond {
     /// Checks what needs no room; returns the time to live.
     pub(super) fn check_new(&self, number: QueueNumber, new: &NewMessage) -> Result<Duration, EnqueueError> {
         let ttl = self.check_times(number, new)?;
+        let max_bytes = self.largest(number, new.criticality);
+        if new.content.size_bytes() > max_bytes {
+            return Err(EnqueueError::TooLarge { max_bytes });
+        }
         let order = self.queue_ref(number).settings.order;
         if new.group.is_some() && !order.keeps_groups() {
             return Err(EnqueueError::GroupsNotKept { order });

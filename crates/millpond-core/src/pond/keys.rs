@@ -10,9 +10,8 @@ use crate::message::{IdempotencyKey, Message, QueueNumber};
 use crate::time::Wall;
 use std::collections::BTreeSet;
 
-/// Keys forgotten for each new one, while there are more than the bound: after it was lowered, that brings them down
-/// without holding up anything.
-const FORGOTTEN_PER_KEY: usize = 4;
+/// Most keys forgotten in one step, so that a bound that was lowered holds up nothing.
+const FORGET_STEP: usize = 1024;
 
 /// The keys of one queue.
 #[derive(Debug, Default)]
@@ -90,16 +89,32 @@ impl Pond {
 
     /// Makes room for one more key.
     pub(super) fn make_room_for_key(&mut self, number: QueueNumber) {
-        let most = self.queue_ref(number).settings.max_keys - 1;
-        for _ in 0..FORGOTTEN_PER_KEY {
+        let most = self.queue_ref(number).settings.max_keys.saturating_sub(1);
+        self.forget_oldest_key(number, most);
+    }
+
+    /// The bound may have been lowered.
+    pub(super) fn note_keys(&mut self, number: QueueNumber) {
+        let queue = self.queue_ref(number);
+        if queue.keys.known > queue.settings.max_keys {
+            self.forgetting.insert(number);
+        }
+    }
+
+    /// Brings the keys of one queue down towards their bound.
+    pub(super) fn keys_step(&mut self) {
+        let Some(number) = self.forgetting.pop_first() else { return };
+        let most = self.queue_ref(number).settings.max_keys;
+        for _ in 0..FORGET_STEP {
             if !self.forget_oldest_key(number, most) {
                 return;
             }
         }
+        self.forgetting.insert(number);
     }
 
-    /// Forgets the key of the message that finished first, if there are more than `most`.
-    fn forget_oldest_key(&mut self, number: QueueNumber, most: u64) -> bool {
+    /// Forgets the key of the message that finished first, if there are more than `most`; whether it did.
+    pub(super) fn forget_oldest_key(&mut self, number: QueueNumber, most: u64) -> bool {
         let keys = &self.queue_ref(number).keys;
         let Some(&(_, seq)) = keys.finished.first().filter(|_| keys.known > most) else { return false };
         let message = self.slot(seq).message.clone();

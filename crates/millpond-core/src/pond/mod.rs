@@ -110,6 +110,8 @@ pub struct Pond {
     replaying: Vec<QueueNumber>,
     surveys: VecDeque<Survey>,
     purges: VecDeque<Purge>,
+    /// Queues that may have more idempotency keys than they may remember.
+    forgetting: BTreeSet<QueueNumber>,
     /// Queues in which there may be room for those who wait for it.
     freed: BTreeSet<QueueNumber>,
     storage: StorageState,
@@ -143,6 +145,7 @@ impl Pond {
             replaying: Vec::new(),
             surveys: VecDeque::new(),
             purges: VecDeque::new(),
+            forgetting: BTreeSet::new(),
             freed: BTreeSet::new(),
             storage: StorageState::Roomy,
             draining: false,
@@ -182,6 +185,7 @@ impl Pond {
             Input::Drain => self.drain(now),
         }
         self.purge_step(now);
+        self.keys_step();
         self.serve_freed(now);
         self.replay_step(now);
     }
@@ -217,7 +221,7 @@ impl Pond {
 
     /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        if self.is_replaying() || !self.purges.is_empty() {
+        if self.is_replaying() || !self.purges.is_empty() || !self.forgetting.is_empty() {
             return Some(Mono(i64::MIN));
         }
         match (self.timers.next(), self.expiries.next()) {

@@ -88,6 +88,7 @@ impl Pond {
         self.bind(number);
         self.write_queue(number, true);
         self.note_dead_letters(number, now);
+        self.note_keys(number);
         self.room_may_be_free(number);
     }
 

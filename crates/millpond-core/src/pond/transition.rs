@@ -53,6 +53,8 @@ impl Pond {
         queue.tell(&mut self.targets);
         if phase.is_terminal() {
             let number = queue.number;
+            // One that could not be forgotten so far.
+            self.forget_oldest_key(number, self.queue_ref(number).settings.max_keys);
             self.room_may_be_free(number);
         }
     }

@@ -104,11 +104,54 @@ fn a_batch_waits_as_a_whole_and_is_taken_as_a_whole() {
     assert_eq!(told(&mut rig, batch), Some((vec![Seq(3), Seq(4), Seq(5)], 0)));
 }
 
+/// The bound that a whole batch was refused for at once.
+fn refused_for(rig: &mut Rig, request: RequestId) -> &'static str {
+    let Some(Reply::Enqueued(Ok(answers))) = rig.answer(request) else { panic!("answered at once") };
+    let bounds = answers.iter().map(|answer| match answer {
+        Err(EnqueueError::BatchTooLarge { what }) => *what,
+        other => panic!("{other:?}"),
+    });
+    let bounds: Vec<&str> = bounds.collect();
+    assert!(bounds.windows(2).all(|pair| pair[0] == pair[1]), "{bounds:?}");
+    bounds[0]
+}
+
 #[test]
-fn a_batch_that_never_fits_is_taken_as_far_as_it_goes() {
-    let mut rig = Rig::new(blocking(3));
-    let batch = knock(&mut rig, vec![message(); 5]);
-    assert_eq!(told(&mut rig, batch), Some((vec![Seq(1), Seq(2), Seq(3)], 2)));
+fn a_batch_that_never_fits_is_refused_as_a_whole_at_once_with_the_bound() {
+    let mut rig = Rig::new(QueueSettings { max_bytes: 100, max_keys: 2, ..blocking(3) });
+    for (batch, bound) in [
+        (vec![message(); 4], "messages"),
+        (vec![message_of(60), message_of(41)], "bytes"),
+        (vec![keyed(1, 1), keyed(2, 1), keyed(3, 1)], "keys"),
+        (vec![NewMessage { criticality: Criticality::Sheddable, ..message() }; 3], "work of this class"),
+    ] {
+        let request = knock(&mut rig, batch);
+        let what = refused_for(&mut rig, request);
+        assert!(what.contains(bound), "{what}");
+    }
+    let stats = rig.stats();
+    assert_eq!(
+        (stats.ready, stats.totals.refused_full),
+        (0, 0),
+        "nothing of it is stored, nor was it refused for want of room"
+    );
+    let batch = knock(&mut rig, vec![message(); 3]);
+    assert_eq!(told(&mut rig, batch), Some((vec![Seq(1), Seq(2), Seq(3)], 0)), "as much as fits is taken");
+}
+
+#[test]
+fn whoever_waits_is_answered_when_the_bounds_are_lowered_so_that_it_never_fits() {
+    let mut rig = Rig::new(QueueSettings::default());
+    let define = |rig: &mut Rig, settings| {
+        rig.ask_now(Command::Define { queue: name("door"), settings: Box::new(settings) });
+    };
+    define(&mut rig, blocking(3));
+    rig.enqueue_to("door", message()).unwrap();
+    let knock = |rig: &mut Rig, messages| rig.ask(Command::Enqueue { queue: name("door"), messages });
+    let (three, one) = (knock(&mut rig, vec![message(); 3]), knock(&mut rig, vec![message()]));
+    define(&mut rig, blocking(2));
+    assert!(refused_for(&mut rig, three).contains("messages"));
+    assert_eq!(told(&mut rig, one), Some((vec![Seq(2)], 0)), "it held up those behind it");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Idempotency keys: as long as the status, across restarts, and never more than their bound.
 
-use crate::rig::{Rig, complete, dead, keyed, message, ms, s};
-use millpond_core::command::EnqueueError;
+use crate::rig::{Rig, complete, dead, keyed, message, ms, name, s};
+use millpond_core::command::{Command, EnqueueError, Input, Reply};
 use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
 use millpond_core::replay::ReplayWhich;
@@ -97,6 +97,38 @@ fn a_lowered_bound_is_reached_step_by_step() {
     rig.restart();
     let known = (1..=20).filter(|&key| rig.enqueue(keyed(key, 1)).is_ok_and(|one| one.duplicate)).count();
     assert!(known <= 5, "{known}");
+}
+
+#[test]
+fn a_bound_that_is_lowered_while_the_queue_runs_is_reached_in_bounded_steps_by_itself() {
+    let mut rig = Rig::new(QueueSettings::default());
+    let define = |max_keys| Command::Define { queue: name("runs"), settings: Box::new(bounded(max_keys)) };
+    rig.ask_now(define(10_000));
+    for key in 1..=3000 {
+        let seq = rig.enqueue_to("runs", keyed(key, 1)).unwrap().seq;
+        rig.cancel(seq).unwrap();
+    }
+    let waiting: Vec<Seq> =
+        (3001..=3010).map(|key| rig.enqueue_to("runs", keyed(key, 1)).unwrap().seq).collect();
+    let forgotten = |rig: &mut Rig| match rig.ask_now(Command::Queue(name("runs"))) {
+        Reply::Queue(view) => view.unwrap().stats.totals.keys_forgotten,
+        other => panic!("{other:?}"),
+    };
+    rig.ask_now(define(5));
+    let mut steps = 0;
+    while rig.pond.next_wakeup().is_some_and(|at| at <= rig.now.mono) {
+        rig.input(Input::Tick);
+        steps += 1;
+    }
+    assert!((1..9).contains(&steps), "{steps} steps");
+    assert_eq!(forgotten(&mut rig), 3000, "all that can be forgotten");
+    for seq in waiting {
+        rig.cancel(seq).unwrap();
+    }
+    assert_eq!(forgotten(&mut rig), 3005, "the rest as it ends, down to the bound");
+    let known = (1..=3010)
+        .filter(|&key| rig.enqueue_to("runs", keyed(key, 1)).is_ok_and(|accepted| accepted.duplicate));
+    assert!(known.count() <= 5);
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod bounds;
 mod dead_letters;
 mod edges;
 mod fairness;
+mod faults;
 mod forecast;
 mod freshness;
 mod fuzz;

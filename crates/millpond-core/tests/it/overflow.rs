@@ -42,7 +42,8 @@ fn each_class_has_its_share_of_the_bound_on_bytes_rounded_up() {
     for (criticality, share) in Criticality::ALL.into_iter().zip([101, 101, 76, 51]) {
         let mut rig = Rig::new(QueueSettings { max_bytes: 101, ..QueueSettings::default() });
         let sized = |bytes| NewMessage { criticality, ..message_of(bytes) };
-        assert!(is_full(&rig.enqueue(sized(share + 1))), "{criticality:?}");
+        let too_large = rig.enqueue(sized(share + 1)).unwrap_err();
+        assert_eq!(too_large, EnqueueError::TooLarge { max_bytes: share as u64 }, "there will never be room");
         rig.enqueue(sized(share)).unwrap();
         assert!(is_full(&rig.enqueue(sized(1))));
     }

@@ -31,6 +31,7 @@ enum Fate {
     Duplicate { seq: u64, phase: Phase },
     Mismatch,
     Full,
+    TooLarge,
     TooLate,
     StorageFull,
 }
@@ -747,7 +748,8 @@ fn judge_enqueue(fate: &Fate, answer: &Enqueued) {
         (Fate::Duplicate { seq, phase }, Ok(accepted)) => {
             assert_eq!((accepted.seq.0, accepted.phase, accepted.duplicate), (*seq, *phase, true));
         }
-        (Fate::Mismatch, Err(EnqueueError::IdempotencyMismatch))
+        (Fate::TooLarge, Err(EnqueueError::TooLarge { .. }))
+        | (Fate::Mismatch, Err(EnqueueError::IdempotencyMismatch))
         | (Fate::StorageFull, Err(EnqueueError::StorageFull)) => {}
         (Fate::Full, Err(EnqueueError::QueueFull { retry_after, .. }))
         | (Fate::TooLate, Err(EnqueueError::WaitTooLong { retry_after, .. })) => {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use millpond_core::command::{Command, Declared, NewMessage, Reply, SettleOutcome};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Failure, Phase};
+use millpond_core::name::Name;
 use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use millpond_core::time::Mono;
@@ -62,6 +63,40 @@ struct World {
     /// Ends that were asked for, answered or not.
     asked_to_end: BTreeSet<Seq>,
     held: Vec<Receipt>,
+    /// Queues that were made while everything ran: their bounds, and whether they are paused, as acknowledged last.
+    made: BTreeMap<Name, (u64, bool)>,
+    /// Those whose latest change was not acknowledged: it may have come about.
+    changing: Option<(Name, (u64, bool))>,
+}
+
+/// Makes a queue, changes it, pauses it, one after the other.
+fn change_queues(session: &mut Session, world: &mut World, number: u64) -> Result<(), HostError> {
+    let name = Name::new(&format!("made-{}", number / 18)).unwrap();
+    let (bound, paused) = world.made.get(&name).copied().unwrap_or((0, false));
+    let wanted = if bound < 2 { (bound + 1, paused) } else { (bound, !paused) };
+    world.changing = Some((name.clone(), wanted));
+    if wanted.0 > bound {
+        let settings = Box::new(QueueSettings { max_messages: Some(wanted.0), ..QueueSettings::default() });
+        let reply = session.ask(Command::Define { queue: name.clone(), settings })?;
+        assert!(matches!(reply, Reply::Defined(Ok(_))), "{reply:?}");
+    } else {
+        let reply = session.ask(Command::Pause { queue: name.clone(), paused: wanted.1 })?;
+        assert!(matches!(reply, Reply::Paused(Ok(()))), "{reply:?}");
+    }
+    world.changing = None;
+    world.made.insert(name, wanted);
+    Ok(())
+}
+
+fn verify_queues(session: &mut Session, world: &World, context: &str) {
+    let Reply::Overview(views, _) = session.ask(Command::Overview).unwrap() else { panic!("{context}") };
+    let found = views.iter().filter(|view| view.name != queue());
+    let found: BTreeMap<Name, (u64, bool)> = found
+        .map(|view| (view.name.clone(), (view.settings.max_messages.unwrap(), view.stats.paused)))
+        .collect();
+    let mut changed = world.made.clone();
+    changed.extend(world.changing.clone());
+    assert!(found == world.made || found == changed, "{context}: {found:?}, not {:?}", world.made);
 }
 
 /// One step of the run; which one depends on its number only.
@@ -128,6 +163,9 @@ fn run(disk: &SimulatedDisk, world: &mut World) -> Result<(), HostError> {
     let mut session = Session { host: open(disk, 1, Mono(0))?, at: Mono(0) };
     for number in 0..STEPS {
         step(&mut session, world, number)?;
+        if number % 4 == 1 {
+            change_queues(&mut session, world, number)?;
+        }
         session.host.machine().pond().assert_consistent();
     }
     session.pass(Duration::from_mins(1))
@@ -139,6 +177,7 @@ fn verify(disk: &SimulatedDisk, world: &World, context: &str) {
     let host = open(disk, 2, at).unwrap_or_else(|error| panic!("{context}: {error}"));
     let mut session = Session { host, at };
     session.host.machine().pond().assert_consistent();
+    verify_queues(&mut session, world, context);
     for (&seq, &number) in &world.accepted {
         let Reply::Status(status) = session.ask(Command::Status { seq, wait: None }).unwrap() else {
             panic!("{context}")
@@ -200,6 +239,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_is_cut() {
     let operations = whole.operations();
     assert!(operations > 60, "{operations}");
     assert!(world.accepted.len() > 40 && world.ended.len() > 8, "{world:?}");
+    assert!(world.made.len() == 3 && world.made.values().any(|(_, paused)| *paused), "{world:?}");
     assert!(!whole.names().contains(&"00000001.log".to_owned()), "the run reclaims segments");
     for operation in 0..operations {
         let disk = SimulatedDisk::new();

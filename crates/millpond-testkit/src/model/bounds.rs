@@ -21,6 +21,8 @@ pub enum Verdict {
     Full,
     /// It waits for room.
     Block,
+    /// It is larger than the queue ever has room for.
+    TooLarge,
     /// It would start too late.
     TooLate,
     /// Both accepting and [`Verdict::TooLate`] are right: the capacity is measured.
@@ -42,12 +44,14 @@ impl Model {
         if let Some(verdict) = self.judge_key(queue, new) {
             return verdict;
         }
+        if new.bytes > share(self.queues[queue].settings.max_bytes, new.labels.class) {
+            return Verdict::TooLarge;
+        }
         let (messages, bytes) = self.unfinished(queue);
         let room_for_key = self.has_room_for_key(queue, new);
         let fits = self.fits(queue, new, messages, bytes);
         let waits = !self.queues[queue].blocked.is_empty();
         match self.queues[queue].settings.overflow {
-            Overflow::Block if !self.fits(queue, new, 0, 0) => Verdict::Full,
             Overflow::Block if waits || !fits || !room_for_key => Verdict::Block,
             Overflow::DropOldest if !fits && room_for_key => self.judge_drops(queue, new, messages, bytes),
             _ if !fits || !room_for_key => Verdict::Full,

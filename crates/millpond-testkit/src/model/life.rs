@@ -288,7 +288,9 @@ impl Model {
         let dead = settings.dead_letter.retention;
         let kept = if phase == Phase::Dead { dead } else { settings.result_retention };
         self.decide(seq);
+        let queue = self.messages[&seq].queue;
         self.enter(seq, phase, Some(kept), now);
+        self.forget_keys(queue, 0);
         self.record(seq);
     }
 

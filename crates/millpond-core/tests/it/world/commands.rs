@@ -67,7 +67,7 @@ impl World {
         let mut fates = Vec::new();
         for new in news {
             let verdict = self.model.judge(queue, new);
-            let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch);
+            let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch | Verdict::TooLarge);
             self.mark_refusal(queue, new, &verdict);
             if verdict == Verdict::Block && self.storage == StorageState::Roomy {
                 self.join_line(queue, request, new);
@@ -77,6 +77,7 @@ impl World {
                 _ if !known && self.storage != StorageState::Roomy => Fate::StorageFull,
                 Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
                 Verdict::Mismatch => Fate::Mismatch,
+                Verdict::TooLarge => Fate::TooLarge,
                 Verdict::Full => Fate::Full,
                 Verdict::TooLate => Fate::TooLate,
                 Verdict::AcceptOrTooLate => {
