@@ -3,7 +3,7 @@
 //! Owns the tries, the proof that the copy is whole, and that nobody mistakes half a copy for one. Must never touch the
 //! original.
 
-use crate::engine::SECRET_FILE;
+use crate::secret::SECRET_FILE;
 use crate::survey::{Survey, Watch, survey};
 use millpond_journal::backup::{Backup, BackupError, Copied};
 use millpond_journal::{OpenError, ReadOnlyDirectory};

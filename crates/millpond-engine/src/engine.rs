@@ -8,6 +8,7 @@ use crate::handle::{Calls, Handle};
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Log, Outside};
 use crate::machine::{Machine, Output};
+use crate::secret::{self, SECRET_FILE, Secret};
 use crate::segments::{SegmentJob, SegmentThread, Segments};
 use crate::threads::{EngineThread, LogThread, read_copies};
 use millpond_core::command::Declared;
@@ -25,9 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc as async_mpsc, oneshot};
-
-/// The small file that holds the secret behind ids, receipts and tokens.
-pub(crate) const SECRET_FILE: &str = "secret";
 
 /// What an engine is made of.
 #[derive(Debug, Clone)]
@@ -73,12 +71,20 @@ pub enum OpenError {
     /// A segment's file could not be made.
     #[error(transparent)]
     Segment(#[from] PrepareError),
-    /// The secret is damaged, or gone while there are messages.
+    /// There are records, and no secret.
     #[error(
-        "the file `secret` in the data directory is missing, or does not hold 32 bytes; restore it from a backup: \
-         without it, ids and receipts that were given out mean nothing"
+        "the file `{SECRET_FILE}` in the data directory is missing; restore it from a backup of this directory. Without \
+         one, `millpond journal repair --accept-loss` draws a new secret: no message is lost, but ids, receipts and \
+         status links that were given out mean nothing any more"
     )]
-    Secret,
+    SecretMissing,
+    /// The secret's file is not as it was written.
+    #[error(
+        "the file `{SECRET_FILE}` in the data directory is damaged; restore it from a backup of this directory. Without \
+         one, `millpond journal repair --accept-loss` draws a new secret: no message is lost, but ids, receipts and \
+         status links that were given out mean nothing any more"
+    )]
+    SecretDamaged,
     /// The operating system gave no randomness, or no thread, or failed a small file.
     #[error("cannot start the engine: {0}")]
     Io(#[from] std::io::Error),
@@ -124,7 +130,7 @@ pub fn restore(
     let mut pond = Pond::new(randomness.seed);
     let mut undecoded = None;
     // The secret comes after the log's first frame, so where it is, a log without one has lost everything.
-    let was_used = storage.read_small(SECRET_FILE)?.is_some();
+    let was_used = Secret::read(&**storage)? != Secret::Missing;
     let opened = millpond_journal::open(
         Arc::clone(storage),
         Options { segment_bytes, was_used },
@@ -145,7 +151,7 @@ pub fn restore(
         (opened, None) => opened?,
     };
     // Only now is it sure that this directory is ours, and of our version.
-    let keys = Keys::new(&secret(&**storage, randomness, opened.report.records > 0)?);
+    let keys = Keys::new(&read_or_make_secret(&**storage, randomness, opened.report.records > 0)?);
     if let Some(seq) = pond.orphan() {
         return Err(OpenError::Orphan(seq));
     }
@@ -241,15 +247,20 @@ impl Randomness {
 }
 
 /// The directory's secret, made if nothing can rest on one yet: the first record comes after it.
-fn secret(storage: &dyn Storage, randomness: &Randomness, is_used: bool) -> Result<[u8; 32], OpenError> {
-    if let Some(bytes) = storage.read_small(SECRET_FILE)? {
-        return bytes.try_into().map_err(|_| OpenError::Secret);
+fn read_or_make_secret(
+    storage: &dyn Storage,
+    randomness: &Randomness,
+    is_used: bool,
+) -> Result<[u8; 32], OpenError> {
+    match Secret::read(storage)? {
+        Secret::Whole(secret) => Ok(secret),
+        Secret::Damaged => Err(OpenError::SecretDamaged),
+        Secret::Missing if is_used => Err(OpenError::SecretMissing),
+        Secret::Missing => {
+            secret::write(storage, &randomness.secret)?;
+            Ok(randomness.secret)
+        }
     }
-    if is_used {
-        return Err(OpenError::Secret);
-    }
-    storage.write_whole(SECRET_FILE, &randomness.secret)?;
-    Ok(randomness.secret)
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {

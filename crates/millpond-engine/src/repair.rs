@@ -4,8 +4,8 @@
 //! file of the damaged log, nor put a log in its place that it has not read back.
 
 use crate::codec::{decode, encode};
-use crate::engine::SECRET_FILE;
-use crate::survey::{MESSAGE_BYTES_MIN, SecretState, Survey, Unwatched, Watch, lost_bytes, survey};
+use crate::secret::{self, Secret};
+use crate::survey::{MESSAGE_BYTES_MIN, Survey, Unwatched, Watch, lost_bytes, survey};
 use millpond_core::message::QueueNumber;
 use millpond_core::name::Name;
 use millpond_core::record::{QueueRecord, Record};
@@ -118,7 +118,14 @@ fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, 
     if before.inspection.records > 0 {
         inspect(old, &mut copy)?;
     }
-    let new_secret = before.secret != SecretState::Whole || copy.copied == 0;
+    let (secret, new_secret) = match Secret::read(old)? {
+        Secret::Whole(secret) if copy.copied > 0 => (secret, false),
+        _ => {
+            let mut secret = [0; 32];
+            getrandom::fill(&mut secret).map_err(std::io::Error::from)?;
+            (secret, true)
+        }
+    };
     let recovered = before.orphaned().map(|number| (number, free_name(before, number))).collect::<Vec<_>>();
     for (number, name) in &recovered {
         copy.add(&Record::Queue(Box::new(QueueRecord {
@@ -134,14 +141,7 @@ fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, 
     }
     copy.add(&boot(before));
     copy.finish()?;
-    let secret = if new_secret {
-        let mut secret = [0; 32];
-        getrandom::fill(&mut secret).map_err(std::io::Error::from)?;
-        secret.to_vec()
-    } else {
-        old.read_small(SECRET_FILE)?.unwrap_or_default()
-    };
-    storage.write_whole(SECRET_FILE, &secret)?;
+    secret::write(&*storage, &secret)?;
     let after = survey(&*storage, &mut Unwatched)?;
     if after.is_whole() { Ok((after, recovered, new_secret)) } else { Err(RepairError::NotWhole) }
 }

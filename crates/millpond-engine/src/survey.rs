@@ -9,7 +9,7 @@ mod findings;
 pub use findings::Finding;
 
 use crate::codec::{DecodeError, decode};
-use crate::engine::SECRET_FILE;
+use crate::secret::{SECRET_FILE, Secret};
 use millpond_core::identity::{Keys, Seq};
 use millpond_core::message::{Message, Phase, QueueNumber};
 use millpond_core::pond::Pond;
@@ -66,7 +66,7 @@ pub enum SecretState {
     Whole,
     /// There are records, but no secret.
     Missing,
-    /// The file does not hold 32 bytes.
+    /// The file is not as it was written.
     Damaged,
 }
 
@@ -144,8 +144,8 @@ pub fn survey(storage: &dyn Storage, watch: &mut dyn Watch) -> Result<Survey, Op
     let mut reader = Reader::new(watch);
     let inspection = inspect(storage, &mut reader)?;
     let io = |source| OpenError::Io { what: SECRET_FILE.to_owned(), source };
-    let secret = storage.read_small(SECRET_FILE).map_err(io)?;
-    Ok(reader.finish(inspection, secret.as_deref()))
+    let secret = Secret::read(storage).map_err(io)?;
+    Ok(reader.finish(inspection, secret))
 }
 
 /// At most so many bytes of the log are lost with `fault`.
@@ -339,13 +339,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn finish(mut self, inspection: Inspection, secret: Option<&[u8]>) -> Survey {
-        let secret_bytes = secret.map(<[u8; 32]>::try_from);
-        let state = match secret_bytes {
-            Some(Ok(_)) => SecretState::Whole,
-            Some(Err(_)) => SecretState::Damaged,
-            None if inspection.records == 0 => SecretState::Whole,
-            None => SecretState::Missing,
+    fn finish(mut self, inspection: Inspection, secret: Secret) -> Survey {
+        let (state, keys) = match secret {
+            Secret::Whole(secret) => (SecretState::Whole, Some(Keys::new(&secret))),
+            Secret::Damaged => (SecretState::Damaged, None),
+            Secret::Missing if inspection.records == 0 => (SecretState::Whole, None),
+            Secret::Missing => (SecretState::Missing, None),
         };
         let first = inspection.segments.first().map_or(0, |first| first.number);
         if inspection.faults.first().is_some_and(|fault| fault.place.segment < first) {
@@ -354,7 +353,7 @@ impl<'a> Reader<'a> {
         if self.damaged_since {
             self.miss_newest(&inspection);
         }
-        let emptied = secret.is_some() && inspection.frames == 0;
+        let emptied = secret != Secret::Missing && inspection.frames == 0;
         let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none() && !known.died);
         let lost = unanchored.map(|(&seq, known)| LostMessage { seq, queue: known.bodiless });
         let (lost_total, lost) = (lost.clone().count() as u64, lost.take(LISTED_MAX).collect());
@@ -376,7 +375,7 @@ impl<'a> Reader<'a> {
             largest_number: self.largest_number,
             pond: self.pond,
             known: self.known,
-            keys: secret_bytes.and_then(Result::ok).map(|secret| Keys::new(&secret)),
+            keys,
         };
         survey.count(self.faults);
         survey
@@ -424,7 +423,7 @@ impl Survey {
     /// Of a directory in which not one frame can be checked.
     pub(crate) fn of_nothing() -> Self {
         let inspection = Inspection { format_lost: true, ..Inspection::default() };
-        let mut survey = Reader::new(&mut Unwatched).finish(inspection, None);
+        let mut survey = Reader::new(&mut Unwatched).finish(inspection, Secret::Missing);
         survey.secret = SecretState::Missing;
         survey
     }

@@ -376,7 +376,7 @@ async fn a_log_whose_secret_is_gone_is_not_opened_with_another_one() {
     let disk: Arc<dyn Storage> = Arc::new(storage.clone());
     let randomness = Randomness { salt: [1; 32], secret: [9; 32], seed: 3 };
     let opened = restore(&disk, declared, SEGMENT_BYTES, &randomness, Clock::start().now());
-    assert!(matches!(opened, Err(OpenError::Secret)), "ids that were given out would mean nothing");
+    assert!(matches!(opened, Err(OpenError::SecretMissing)), "ids that were given out would mean nothing");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,7 +52,7 @@ impl Survey {
             )),
             SecretState::Damaged => findings.push(elsewhere(
                 "secret",
-                "the file `secret` does not hold 32 bytes: ids and receipts that were given out mean nothing without it; \
+                "the file `secret` is damaged: ids and receipts that were given out mean nothing without it; \
                  restore it from a backup",
             )),
         }

@@ -209,12 +209,29 @@ async fn a_damaged_format_file_costs_nothing_while_frames_are_whole() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_secret_costs_the_ids_and_no_message() {
-    let pond = Pond::new().await;
-    fs::remove_file(pond.path().join("secret")).unwrap();
-    assert!(try_open(pond.path(), &["jobs", "mail"]).is_err());
-    let repaired = pond.repair("a lost secret").await;
-    assert!(repaired.new_secret);
-    assert_eq!(repaired.before.messages(), repaired.after.messages());
+    for damaged in [false, true] {
+        let pond = Pond::new().await;
+        let path = pond.path().join("secret");
+        if damaged {
+            // Of the secret itself: without a checksum any 32 bytes would do.
+            change(&path, |bytes| bytes[30] ^= 1);
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        let Err(error) = try_open(pond.path(), &["jobs", "mail"]) else { panic!("with another secret") };
+        let error = error.to_string();
+        assert!(
+            error.contains("`secret`") && error.contains("backup") && error.contains("repair"),
+            "{error}"
+        );
+        let repaired = pond.repair("a lost secret").await;
+        assert!(repaired.new_secret);
+        let findings = repaired.before.findings();
+        let kinds: Vec<_> = findings.iter().map(|finding| finding.kind).collect();
+        assert_eq!(kinds, ["secret"]);
+        assert_eq!(findings[0].text.contains("damaged"), damaged, "{}", findings[0].text);
+        assert_eq!(repaired.before.messages(), repaired.after.messages());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
