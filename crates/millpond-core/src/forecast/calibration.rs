@@ -440,6 +440,17 @@ mod tests {
     }
 
     #[test]
+    fn a_queue_stands_still_once_ten_seconds_and_the_time_of_ten_messages_are_exceeded() {
+        for (seconds, still) in [(11.0, false), (11.1, true)] {
+            let mut calibration = Calibration::default();
+            let outlook = outlook(&calibration, 10.0);
+            calibration.promised(Seq(1), outlook.wait(50), &outlook, at(0.0));
+            calibration.started(Seq(9), None, at(seconds));
+            assert_eq!(calibration.teaches_from.is_some(), still, "after {seconds} s");
+        }
+    }
+
+    #[test]
     fn a_standstill_or_a_capacity_that_moved_by_itself_is_recorded_but_not_learned_from() {
         let mut calibration = Calibration::default();
         let before = outlook(&calibration, 10.0);

@@ -32,4 +32,5 @@ mod refusals;
 mod replay;
 mod restart;
 mod rig;
+mod settings;
 mod world;
