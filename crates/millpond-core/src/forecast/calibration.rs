@@ -264,7 +264,7 @@ fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calibration, Correction, OPEN_MAX, PromiseRecord};
+    use super::{Calibration, Correction, OPEN_MAX, PromiseRecord, quantile};
     use crate::forecast::Outlook;
     use crate::identity::Seq;
     use crate::time::Mono;
@@ -344,6 +344,14 @@ mod tests {
         assert_eq!(record.kept_ratio(), None);
         (record.by_p50, record.by_p90, record.late) = (5, 2, 1);
         assert_eq!(record.kept_ratio(), Some(0.875));
+    }
+
+    #[test]
+    fn a_quantile_is_the_smallest_value_that_its_share_does_not_exceed() {
+        for (share, expected) in [(0.1, 1.0), (0.5, 2.0), (0.51, 3.0), (0.9, 4.0), (1.0, 4.0)] {
+            let value = quantile([4.0, 2.0, 1.0, 3.0].into_iter(), share);
+            assert!((value - expected).abs() < 1e-9, "{value} of {share}");
+        }
     }
 
     #[test]

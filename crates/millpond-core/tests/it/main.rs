@@ -33,4 +33,5 @@ mod replay;
 mod restart;
 mod rig;
 mod settings;
+mod words;
 mod world;
