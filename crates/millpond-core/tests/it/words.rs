@@ -11,7 +11,7 @@ use millpond_core::message::{
 use millpond_core::name::{Label, Name};
 use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
-use millpond_core::replay::ReplayState;
+use millpond_core::replay::{ReplayState, WaitsFor};
 use millpond_core::settings::Order;
 use millpond_core::stats::{Held, Histogram, Totals};
 use millpond_core::time::{Mono, Now, Wall};
@@ -78,6 +78,8 @@ fn orders_replays_and_what_holds_a_queue_have_their_words() {
     assert_eq!(orders, ["fifo", "lifo", "adaptive"]);
     let states = [ReplayState::Running, ReplayState::Done, ReplayState::Cancelled].map(ReplayState::as_str);
     assert_eq!(states, ["running", "done", "cancelled"]);
+    let waits = [WaitsFor::Pace, WaitsFor::Room, WaitsFor::Disk].map(WaitsFor::as_str);
+    assert_eq!(waits, ["pace", "room", "disk"]);
     assert_eq!(Held::ALL.map(Held::as_str), ["paused", "dead-burst", "dead-letters-full", "storage-full"]);
 }
 
