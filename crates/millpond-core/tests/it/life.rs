@@ -153,6 +153,7 @@ fn expired_work_is_dead_lettered_and_reaches_nobody() {
     assert!(rig.lease(1).is_empty());
     let status = rig.status(seq).unwrap();
     assert_eq!((status.message.phase, status.message.dead_reason), (Phase::Dead, Some(DeadReason::Expired)));
+    assert_eq!(status.message.ttl_micros(), 5_000_000);
     assert_eq!((rig.stats().totals.expired, rig.stats().totals.dead), (1, 1));
 }
 

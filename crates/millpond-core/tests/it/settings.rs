@@ -174,3 +174,10 @@ fn without_a_word_on_deliveries_there_are_ten_for_each_attempt() {
     assert_eq!(retry.deliveries_max(), 70);
     assert_eq!(RetrySettings { max_deliveries: Some(9), ..retry }.deliveries_max(), 9);
 }
+
+#[test]
+fn a_fifth_of_the_hand_outs_may_be_retries_and_a_week_s_dead_letters_go_back_unless_something_else_is_said() {
+    let settings = QueueSettings::default();
+    assert!((settings.retry.budget - 0.2).abs() < 1e-12);
+    assert_eq!(settings.dead_letter.replayable_for, days(7));
+}
