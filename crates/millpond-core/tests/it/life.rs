@@ -8,6 +8,7 @@ use millpond_core::command::{
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
+use millpond_core::record::Record;
 use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings};
 use millpond_core::time::Now;
@@ -266,6 +267,7 @@ fn a_number_that_was_given_is_told_from_one_that_was_not() {
     let mut rig = Rig::new(QueueSettings { result_retention: Duration::ZERO, ..QueueSettings::default() });
     let seq = rig.fill(1)[0];
     assert!(rig.pond.needs(seq));
+    assert_eq!(rig.log.last().and_then(Record::anchors), Some(seq), "its newest full copy");
     rig.cancel(seq).unwrap();
     rig.pass(Duration::ZERO);
     assert!(!rig.pond.needs(seq));
