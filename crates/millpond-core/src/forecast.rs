@@ -278,6 +278,9 @@ mod tests {
         assert_eq!(outlook.drain(20, 3.0), Some(Duration::from_secs(10)));
         assert_eq!(outlook.drain(20, 5.0), None);
         assert_eq!(outlook.drain(0, 9.0), Some(Duration::ZERO));
+        let large = Outlook { capacity_per_second: 1000.0, ..outlook };
+        assert_eq!(large.drain(20, 999.0), None, "a thousandth may be none");
+        assert_eq!(large.drain(20, 998.0), Some(Duration::from_secs(10)));
         let slower = Outlook { correction: Correction { p50: 1.25, p90: 1.0 }, ..outlook };
         assert_eq!(slower.wait(20).p50, Duration::from_secs(5));
         assert_eq!(slower.wait(20).p90, Duration::from_secs(5), "never before the p50");
@@ -312,6 +315,20 @@ mod tests {
     }
 
     #[test]
+    fn a_throughput_is_known_after_five_completions_that_took_time() {
+        let mut busy = BusyThroughput::default();
+        busy.begin(at(0.0));
+        busy.note(true, 5, at(0.0));
+        assert_eq!(busy.per_second(), None, "all at once says nothing");
+        let mut busy = BusyThroughput::default();
+        busy.begin(at(0.0));
+        busy.note(true, 4, at(0.001));
+        assert_eq!(busy.per_second(), None);
+        busy.note(true, 2, at(0.001));
+        assert!(busy.per_second().is_some());
+    }
+
+    #[test]
     fn hours_without_workers_do_not_outweigh_the_minute_since_they_came() {
         let mut busy = BusyThroughput::default();
         busy.begin(at(0.0));
@@ -339,6 +356,25 @@ mod tests {
             observe(&mut service, 160);
             assert!((service.mean_seconds().unwrap() - 0.16).abs() < 2e-3, "{service:?}");
         }
+    }
+
+    #[test]
+    fn at_a_high_rate_the_mean_and_the_spread_look_back_half_a_minute() {
+        let mut service = ServiceTime::default();
+        let mut now = 0.0;
+        let mut observe = |service: &mut ServiceTime, count: u32, millis: [u64; 2]| {
+            for sample in 0..count {
+                now += 0.1;
+                service.observe(Duration::from_millis(millis[sample as usize % 2]), at(now));
+            }
+        };
+        observe(&mut service, 3_000, [80, 80]);
+        observe(&mut service, 300, [160, 160]);
+        let mean = service.mean_seconds().unwrap();
+        assert!((mean - (0.16 - 0.08 / std::f64::consts::E)).abs() < 1e-3, "{mean}");
+        observe(&mut service, 3_000, [50, 150]);
+        assert!((service.mean_seconds().unwrap() - 0.1).abs() < 1e-3);
+        assert!((service.variation() - 0.5).abs() < 1e-2, "{}", service.variation());
     }
 
     #[test]

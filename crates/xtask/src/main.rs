@@ -12,6 +12,7 @@ mod swarm;
 mod tidy;
 
 use anyhow::{Context as _, Result, bail};
+use mutants::Part;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -19,7 +20,7 @@ const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm|fixture|fuzz>
   deps             the crates depend on each other only in the directions of the design
   tidy             sizes of files and functions, file headers, markers, machine paths, named tests
   mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
-  mutants --all    the same for the whole core: hours
+  mutants --all    the same for the whole core: hours; --file GLOB for files of it, as in pond/order/*.rs
   swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]
   fixture          makes the data directory anew that is kept for the current format version
   fuzz             new mutations of the corpora [--minutes N] [TARGET]; what fails is added to the corpus";
@@ -54,9 +55,10 @@ fn run(arguments: &[String]) -> Result<Vec<String>> {
         ["deps"] => deps::check(&repository()?),
         ["swarm", ref rest @ ..] => swarm::run(&repository()?, rest),
         ["tidy"] => tidy::check(&repository()?),
-        ["mutants"] => mutants::check(&repository()?, Some("origin/main")),
-        ["mutants", "--all"] => mutants::check(&repository()?, None),
-        ["mutants", base] => mutants::check(&repository()?, Some(base)),
+        ["mutants"] => mutants::check(&repository()?, &Part::Since("origin/main")),
+        ["mutants", "--all"] => mutants::check(&repository()?, &Part::ALL),
+        ["mutants", "--file", glob] => mutants::check(&repository()?, &Part::Files(glob)),
+        ["mutants", base] => mutants::check(&repository()?, &Part::Since(base)),
         ["fixture"] => fixture::make(&repository()?),
         ["fuzz", ref more @ ..] => fuzz::run(&repository()?, more),
         _ => bail!(USAGE),

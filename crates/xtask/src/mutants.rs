@@ -11,8 +11,25 @@ const MUTATED: &str = "crates/millpond-core/src";
 /// Seconds after which a mutant that makes the tests hang counts as noticed: some ten times what they take.
 const TIMEOUT_SECONDS: &str = "300";
 
-/// Mutates what has changed since `base` and returns the mutants that no test noticed. Without `base`: everything.
-pub(crate) fn check(root: &Path, base: Option<&str>) -> Result<Vec<String>> {
+/// Runs of a random test per mutant: what needs more of them to be noticed is noticed by chance.
+const RANDOM_RUNS: &str = "300";
+
+/// What of the core is mutated.
+pub(crate) enum Part<'name> {
+    /// What has changed since this revision.
+    Since(&'name str),
+    /// Files by this glob.
+    Files(&'name str),
+}
+
+impl Part<'static> {
+    /// Everything.
+    pub(crate) const ALL: Self = Self::Files("**/*.rs");
+}
+
+/// Mutates a part of the core and returns the mutants that no test noticed. What no test can notice is listed in
+/// `.cargo/mutants.toml`.
+pub(crate) fn check(root: &Path, part: &Part<'_>) -> Result<Vec<String>> {
     let installed = Command::new("cargo").args(["mutants", "--version"]).output();
     if !installed.is_ok_and(|output| output.status.success()) {
         bail!("cargo-mutants is not installed: cargo install --locked cargo-mutants");
@@ -22,8 +39,12 @@ pub(crate) fn check(root: &Path, base: Option<&str>) -> Result<Vec<String>> {
     let mut mutants = Command::new("cargo");
     mutants.current_dir(root).args(["mutants", "--package", "millpond-core", "--no-shuffle"]);
     mutants.args(["--timeout", TIMEOUT_SECONDS, "--output"]).arg(&scratch);
-    match base {
-        Some(base) => {
+    mutants.env("PROPTEST_MAX_SHRINK_ITERS", "0");
+    if std::env::var_os("PROPTEST_CASES").is_none() {
+        mutants.env("PROPTEST_CASES", RANDOM_RUNS);
+    }
+    match part {
+        Part::Since(base) => {
             let diff = diff(root, base)?;
             if diff.is_empty() {
                 return Ok(Vec::new());
@@ -32,8 +53,8 @@ pub(crate) fn check(root: &Path, base: Option<&str>) -> Result<Vec<String>> {
             std::fs::write(&file, diff).with_context(|| format!("cannot write {}", file.display()))?;
             mutants.arg("--in-diff").arg(file);
         }
-        None => {
-            mutants.args(["--file", &format!("{MUTATED}/**/*.rs")]);
+        Part::Files(glob) => {
+            mutants.args(["--file", &format!("{MUTATED}/{glob}")]);
         }
     }
     let status = mutants.status().context("cargo mutants cannot be run")?;

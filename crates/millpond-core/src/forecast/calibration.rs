@@ -264,7 +264,7 @@ fn quantile(values: impl Iterator<Item = f64>, share: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calibration, Correction, OPEN_MAX, PromiseRecord};
+    use super::{Calibration, Correction, OPEN_MAX, PromiseRecord, quantile};
     use crate::forecast::Outlook;
     use crate::identity::Seq;
     use crate::time::Mono;
@@ -344,6 +344,14 @@ mod tests {
         assert_eq!(record.kept_ratio(), None);
         (record.by_p50, record.by_p90, record.late) = (5, 2, 1);
         assert_eq!(record.kept_ratio(), Some(0.875));
+    }
+
+    #[test]
+    fn a_quantile_is_the_smallest_value_that_its_share_does_not_exceed() {
+        for (share, expected) in [(0.1, 1.0), (0.5, 2.0), (0.51, 3.0), (0.9, 4.0), (1.0, 4.0)] {
+            let value = quantile([4.0, 2.0, 1.0, 3.0].into_iter(), share);
+            assert!((value - expected).abs() < 1e-9, "{value} of {share}");
+        }
     }
 
     #[test]
@@ -437,6 +445,17 @@ mod tests {
             calibration.started(seq, Some(&now), at(given + 720.0));
         }
         assert!((calibration.correction().p50 - 2.0).abs() < 1e-6, "{:?}", calibration.correction());
+    }
+
+    #[test]
+    fn a_queue_stands_still_once_ten_seconds_and_the_time_of_ten_messages_are_exceeded() {
+        for (seconds, still) in [(11.0, false), (11.1, true)] {
+            let mut calibration = Calibration::default();
+            let outlook = outlook(&calibration, 10.0);
+            calibration.promised(Seq(1), outlook.wait(50), &outlook, at(0.0));
+            calibration.started(Seq(9), None, at(seconds));
+            assert_eq!(calibration.teaches_from.is_some(), still, "after {seconds} s");
+        }
     }
 
     #[test]

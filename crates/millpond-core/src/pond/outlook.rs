@@ -115,7 +115,7 @@ impl Pond {
                 Some(outlook) => outlook.drain(ready, arrivals),
                 None => (ready == 0).then_some(Duration::ZERO),
             },
-            insurmountable: arrivals > capacity
+            insurmountable: capacity < arrivals
                 && queue.exceeded_since.is_some_and(|since| now.mono.since(since) > promise),
             paused: queue.paused,
             held: self.held(number),

@@ -196,3 +196,34 @@ impl Slots {
         self.resting.numbers_from(from)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Slots;
+    use crate::command::OpNumber;
+    use crate::identity::Seq;
+    use crate::pond::resting::tests::slot;
+
+    fn awake(slots: &Slots) -> Vec<u64> {
+        slots.awake().map(|slot| slot.message.seq.0).collect()
+    }
+
+    #[test]
+    fn all_but_the_latest_rest_and_none_before_it_is_durable() {
+        let mut slots = Slots::default();
+        slots.keep_awake(2);
+        for seq in 1..=6 {
+            let mut slot = slot(seq, 1000, 0, 10, 0);
+            slot.op = OpNumber(if seq == 2 { 9 } else { seq });
+            slots.insert(Seq(seq), Box::new(slot));
+        }
+        for seq in 1..=6 {
+            slots.may_rest(Seq(seq), OpNumber(6));
+        }
+        assert_eq!(awake(&slots), [2, 5, 6]);
+        assert!(slots.get_mut(Seq(3)).is_some());
+        assert_eq!(awake(&slots), [2, 3, 5, 6]);
+        slots.may_rest(Seq(2), OpNumber(9));
+        assert_eq!(awake(&slots), [2, 3], "one that was woken is among the latest");
+    }
+}

@@ -8,6 +8,7 @@ use millpond_core::command::{
 };
 use millpond_core::identity::Seq;
 use millpond_core::message::{Content, DeadReason, Phase};
+use millpond_core::record::Record;
 use millpond_core::replay::ReplayWhich;
 use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings};
 use millpond_core::time::Now;
@@ -153,6 +154,7 @@ fn expired_work_is_dead_lettered_and_reaches_nobody() {
     assert!(rig.lease(1).is_empty());
     let status = rig.status(seq).unwrap();
     assert_eq!((status.message.phase, status.message.dead_reason), (Phase::Dead, Some(DeadReason::Expired)));
+    assert_eq!(status.message.ttl_micros(), 5_000_000);
     assert_eq!((rig.stats().totals.expired, rig.stats().totals.dead), (1, 1));
 }
 
@@ -265,6 +267,7 @@ fn a_number_that_was_given_is_told_from_one_that_was_not() {
     let mut rig = Rig::new(QueueSettings { result_retention: Duration::ZERO, ..QueueSettings::default() });
     let seq = rig.fill(1)[0];
     assert!(rig.pond.needs(seq));
+    assert_eq!(rig.log.last().and_then(Record::anchors), Some(seq), "its newest full copy");
     rig.cancel(seq).unwrap();
     rig.pass(Duration::ZERO);
     assert!(!rig.pond.needs(seq));

@@ -33,4 +33,6 @@ mod refusals;
 mod replay;
 mod restart;
 mod rig;
+mod settings;
+mod words;
 mod world;

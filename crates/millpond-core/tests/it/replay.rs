@@ -136,7 +136,10 @@ fn a_filter_means_what_fits_all_of_it() {
 #[test]
 fn what_died_too_long_ago_needs_an_explicit_word() {
     let (mut rig, _) = with_dead(settings(), 2);
-    rig.pass(Duration::from_hours(7 * 24) + ms(1));
+    rig.pass(Duration::from_hours(7 * 24));
+    let plan = rig.start_replay(ReplayWish::plain(ReplayWhich::All), true).unwrap();
+    assert_eq!((plan.selected, plan.too_old), (2, 0), "a week is not too long");
+    rig.pass(ms(1));
     rig.fill(1);
     die(&mut rig, 1);
     let plan = rig.start_replay(ReplayWish::plain(ReplayWhich::All), false).unwrap();
