@@ -14,7 +14,7 @@ pub use turns::{Candidate, Turns};
 use millpond_core::command::SettleOutcome;
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Criticality, Phase};
-use millpond_core::settings::{Order, QueueSettings, TargetSettings};
+use millpond_core::settings::{OnExpiry, Order, QueueSettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -130,6 +130,8 @@ pub struct Message {
     phase_ends: Option<(Mono, Wall, Wall)>,
     expires: (Mono, Wall),
     expired: bool,
+    /// Its time to live is over, and it stays while there is no room for another dead letter.
+    overdue: bool,
     /// How many records about it there are up to the latest that decided something, as leases and copies do not:
     /// answers wait until so many are durable, and so does the next hand-out.
     pub decided_with: usize,
@@ -390,6 +392,22 @@ impl Model {
         dead >= self.queues[queue].settings.dead_letter.max_messages
     }
 
+    /// There may be room for dead letters: those that are overdue for one are due again, in the order of their numbers.
+    fn recall_overdue(&mut self, queue: usize) {
+        let settings = &self.queues[queue].settings;
+        let dead = self.of(queue, Phase::Dead).count();
+        let room = match settings.on_expiry {
+            OnExpiry::DeadLetter => {
+                usize::try_from(settings.dead_letter.max_messages).unwrap_or(usize::MAX).saturating_sub(dead)
+            }
+            OnExpiry::Drop => usize::MAX,
+        };
+        let overdue = self.messages.values_mut().filter(|one| one.queue == queue && one.overdue);
+        for message in overdue.take(room) {
+            message.overdue = false;
+        }
+    }
+
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.
     pub fn may_call(&self, target: usize, now: Now, slack: i64) -> bool {
         let Target { settings, starts, paused_until, .. } = &self.targets[target];
@@ -417,7 +435,7 @@ impl Message {
         let mut message = self.clone();
         message.lost = lost;
         message.decided_with = 0;
-        message.expired = false;
+        (message.expired, message.overdue) = (false, false);
         message.phase_ends = self.phase_ends.map(|(_, ends, begun)| (resumed(begun, ends), ends, begun));
         message.expires.0 = resumed(self.accepted, self.expires.1);
         message.due_since = resumed(self.accepted, self.first_due);

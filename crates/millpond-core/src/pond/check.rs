@@ -58,9 +58,11 @@ impl Pond {
                 "{seq:?} is {:?}: leased, and every phase that ends by itself, has a timer",
                 message.phase
             );
-            let expires =
-                slot.expiry_timer.is_none_or(|at| self.expiries.contains(seq, at, slot.message.ttl_micros()));
-            assert!(expires, "{seq:?}: its expiry is pending");
+            let overdue = self.queue_ref(message.queue).overdue.contains(seq.0);
+            let expires = slot
+                .expiry_timer
+                .is_none_or(|at| overdue != self.expiries.contains(seq, at, slot.message.ttl_micros()));
+            assert!(expires, "{seq:?}: its expiry is pending, or it is overdue");
             let timed = slot.phase_timer.is_none_or(|at| self.timers.contains(at, Timer::Phase(seq)));
             assert!(timed, "{seq:?}: its timer is set");
             if let Some(target) = slot.occupies {

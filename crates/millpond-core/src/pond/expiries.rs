@@ -16,8 +16,8 @@ const LANES_MAX: usize = 1024;
 struct Lane {
     members: RoaringTreemap,
     latest: (Seq, Mono),
-    /// Its first member expires then or later.
-    head: Mono,
+    /// Its first member expires then or later, and that is this one or one that came after it.
+    head: (Mono, Seq),
 }
 
 /// The pending expiries.
@@ -25,7 +25,7 @@ struct Lane {
 pub(super) struct Expiries {
     /// By time to live in microseconds.
     lanes: BTreeMap<i64, Lane>,
-    heads: BTreeSet<(Mono, i64)>,
+    heads: BTreeSet<(Mono, Seq, i64)>,
     /// Those that are in no lane.
     single: BTreeSet<(Mono, Seq)>,
 }
@@ -42,8 +42,8 @@ impl Expiries {
             }
         } else if self.lanes.len() < LANES_MAX {
             let members = RoaringTreemap::from_iter([seq.0]);
-            self.lanes.insert(ttl_micros, Lane { members, latest: (seq, at), head: at });
-            self.heads.insert((at, ttl_micros));
+            self.lanes.insert(ttl_micros, Lane { members, latest: (seq, at), head: (at, seq) });
+            self.heads.insert((at, seq, ttl_micros));
         } else {
             self.single.insert((at, seq));
         }
@@ -64,14 +64,14 @@ impl Expiries {
         if let Some(lane) = self.lanes.get(&ttl_micros)
             && lane.members.is_empty()
         {
-            self.heads.remove(&(lane.head, ttl_micros));
+            self.heads.remove(&(lane.head.0, lane.head.1, ttl_micros));
             self.lanes.remove(&ttl_micros);
         }
     }
 
     /// A time before which none is due.
     pub(super) fn next(&self) -> Option<Mono> {
-        let lane = self.heads.first().map(|&(at, _)| at);
+        let lane = self.heads.first().map(|&(at, ..)| at);
         let single = self.single.first().map(|&(at, _)| at);
         match (lane, single) {
             (Some(lane), Some(single)) => Some(lane.min(single)),
@@ -81,18 +81,18 @@ impl Expiries {
 
     /// When the first one is due, if that is not after `now`. `expires` tells when a message does.
     pub(super) fn first_due(&mut self, now: Mono, expires: impl Fn(Seq) -> Option<Mono>) -> Option<Mono> {
-        while let Some(&(bound, ttl_micros)) = self.heads.first()
+        while let Some(&(bound, before, ttl_micros)) = self.heads.first()
             && bound <= now
         {
             let lane = self.lanes.get_mut(&ttl_micros).expect("a head has a lane");
-            let first = lane.members.min().expect("an empty lane is closed");
-            let at = expires(Seq(first)).expect("what is gone was cleared");
-            if at <= bound {
+            let first = Seq(lane.members.min().expect("an empty lane is closed"));
+            let at = expires(first).expect("what is gone was cleared");
+            if at <= bound && first == before {
                 break;
             }
-            self.heads.remove(&(bound, ttl_micros));
-            lane.head = at;
-            self.heads.insert((at, ttl_micros));
+            self.heads.remove(&(bound, before, ttl_micros));
+            lane.head = (at.max(bound), first);
+            self.heads.insert((lane.head.0, first, ttl_micros));
         }
         self.next().filter(|&at| at <= now)
     }
@@ -102,7 +102,7 @@ impl Expiries {
         let lane = self.heads.first().copied();
         let single = self.single.first().copied();
         match (lane, single) {
-            (Some((at, ttl_micros)), single) if single.is_none_or(|(other, _)| at <= other) => {
+            (Some((at, first, ttl_micros)), single) if single.is_none_or(|other| (at, first) < other) => {
                 let lane = self.lanes.get_mut(&ttl_micros).expect("a head has a lane");
                 let first = lane.members.min().expect("an empty lane is closed");
                 lane.members.remove(first);
@@ -116,7 +116,10 @@ impl Expiries {
     /// Whether this message's expiry is pending.
     pub(super) fn contains(&self, seq: Seq, at: Mono, ttl_micros: i64) -> bool {
         self.single.contains(&(at, seq))
-            || self.lanes.get(&ttl_micros).is_some_and(|lane| lane.head <= at && lane.members.contains(seq.0))
+            || self
+                .lanes
+                .get(&ttl_micros)
+                .is_some_and(|lane| lane.head.0 <= at && lane.members.contains(seq.0))
     }
 }
 
@@ -151,10 +154,14 @@ mod tests {
                     pending.remove(&seq);
                 }
                 let soonest = |pending: &BTreeMap<Seq, (Mono, i64)>| pending.values().map(|one| one.0).min();
+                let first = |pending: &BTreeMap<Seq, (Mono, i64)>| {
+                    pending.iter().map(|(&seq, one)| (one.0, seq)).min().map(|(_, seq)| seq)
+                };
                 prop_assert!(expiries.next() <= soonest(&pending) || pending.is_empty());
                 while let Some(at) = expiries.first_due(Mono(now), |seq| pending.get(&seq).map(|one| one.0)) {
                     prop_assert_eq!(Some(at), soonest(&pending));
                     let seq = expiries.take_first().unwrap();
+                    prop_assert_eq!(Some(seq), first(&pending), "those of one moment go in the order of their numbers");
                     prop_assert_eq!(pending.remove(&seq).map(|one| one.0), Some(at));
                 }
                 prop_assert!(soonest(&pending).is_none_or(|at| at > Mono(now)));

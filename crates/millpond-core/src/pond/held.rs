@@ -88,6 +88,7 @@ impl Pond {
             let (queue, owner) = (queue.name.clone(), queue.settings.dead_letter.owner.clone());
             self.effects.push(Effect::Notice(Notice::DeadLettersFull { queue, kept, owner }));
         }
+        self.expire_overdue(number);
         if self.queue_ref(number).dead_letters_are_full() {
             // A replay that waited for room waits for it no longer.
             self.room_may_be_free(number);

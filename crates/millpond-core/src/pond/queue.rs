@@ -6,7 +6,7 @@ use super::blocked::Blocked;
 use super::groups::Groups;
 use super::held::Deaths;
 use super::keys::Keys;
-use super::order::{Age, Ready, ReadySet};
+use super::order::{Age, PlaceSet, Ready, ReadySet};
 use super::replay::Replays;
 use super::slot::Slot;
 use super::target::Target;
@@ -15,7 +15,7 @@ use crate::forecast::{BusyThroughput, Calibration, Meter, ReturnTimes, ServiceTi
 use crate::identity::Seq;
 use crate::message::{Criticality, Phase, QueueNumber};
 use crate::name::Name;
-use crate::settings::QueueSettings;
+use crate::settings::{OnExpiry, QueueSettings};
 use crate::stats::{Held, Totals};
 use crate::time::Mono;
 use std::collections::BTreeSet;
@@ -60,6 +60,8 @@ pub(super) struct Queue {
     pub(super) leased: BTreeSet<(Mono, Seq)>,
     pub(super) backoff: BTreeSet<(Mono, Seq)>,
     pub(super) dead: BTreeSet<Seq>,
+    /// Numbers of waiting messages that have expired, and stay because there is no room for another dead letter.
+    pub(super) overdue: PlaceSet,
     /// Messages that are not terminal, durable or not: what the bounds count.
     pub(super) unfinished: u64,
     pub(super) unfinished_bytes: u64,
@@ -103,6 +105,7 @@ impl Queue {
             leased: BTreeSet::new(),
             backoff: BTreeSet::new(),
             dead: BTreeSet::new(),
+            overdue: PlaceSet::default(),
             unfinished: 0,
             unfinished_bytes: 0,
             waiters,
@@ -241,6 +244,16 @@ impl Queue {
     }
 
     /// Whether there is no room for more dead letters.
+    /// How many of the messages that have expired may go now.
+    pub(super) fn room_for_expired(&self) -> u64 {
+        match self.settings.on_expiry {
+            OnExpiry::DeadLetter => {
+                self.settings.dead_letter.max_messages.saturating_sub(self.dead.len() as u64)
+            }
+            OnExpiry::Drop => u64::MAX,
+        }
+    }
+
     pub(super) fn dead_letters_are_full(&self) -> bool {
         self.dead.len() as u64 >= self.settings.dead_letter.max_messages
     }

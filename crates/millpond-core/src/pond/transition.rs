@@ -8,7 +8,9 @@ use super::timers::Timer;
 use super::{Gated, Pond};
 use crate::command::{Effect, OpNumber};
 use crate::identity::Seq;
-use crate::message::{Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, SharedContent};
+use crate::message::{
+    Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, QueueNumber, SharedContent,
+};
 use crate::record::Record;
 use crate::settings::OnExpiry;
 use crate::time::{Mono, Now, Wall};
@@ -42,6 +44,7 @@ impl Pond {
                 self.expiries.clear(seq, at, slot.message.ttl_micros());
             }
             queue.calibration.withdraw(seq);
+            queue.overdue.remove(seq.0);
             if !was_over && let Some(group) = &slot.message.group {
                 queue.groups.note_over(group, slot.message.place);
             }
@@ -56,6 +59,19 @@ impl Pond {
             // One that could not be forgotten so far.
             self.forget_oldest_key(number, self.queue_ref(number).settings.max_keys);
             self.room_may_be_free(number);
+            self.expire_overdue(number);
+        }
+    }
+
+    /// There may be room for those that have expired, who are due again then.
+    pub(super) fn expire_overdue(&mut self, number: QueueNumber) {
+        let queue = &mut self.queues[number.0 as usize];
+        for _ in 0..queue.room_for_expired() {
+            let Some(first) = queue.overdue.min() else { return };
+            queue.overdue.remove(first);
+            let slot = self.slots.get(Seq(first)).expect("what is overdue is kept");
+            let at = slot.expiry_timer.expect("it has not been seen to");
+            self.expiries.set(Seq(first), at, slot.message.ttl_micros());
         }
     }
 
@@ -304,9 +320,18 @@ impl Pond {
 
     /// A message's time to live is over. One that is leased may still be completed.
     pub(super) fn expiry_due(&mut self, seq: Seq, now: Now) {
-        let Some(slot) = self.slots.get_mut(seq) else { return };
-        slot.expiry_timer = None;
-        match slot.message.phase {
+        let Some(slot) = self.slots.get(seq) else { return };
+        let (phase, number) = (slot.message.phase, slot.message.queue);
+        let waits = matches!(phase, Phase::Delayed | Phase::Ready | Phase::Backoff);
+        let queue = &mut self.queues[number.0 as usize];
+        if waits && queue.room_for_expired() == 0 {
+            // It stays what it is, and counts against the queue's bounds: else, dead letters would grow for as long as
+            // work comes in, with nobody to look after them.
+            queue.overdue.insert(seq.0);
+            return;
+        }
+        self.slot_mut(seq).expiry_timer = None;
+        match phase {
             Phase::Delayed | Phase::Ready | Phase::Backoff => {
                 self.expire(seq, None, false, now);
             }

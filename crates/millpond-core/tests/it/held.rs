@@ -2,6 +2,7 @@
 
 use crate::rig::{QUEUE, Rig, complete, dead as rejected, message, name, retry, s, target};
 use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, StorageState};
+use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
 use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
@@ -113,13 +114,13 @@ fn full_dead_letters_hold_the_queue_and_say_so_once() {
         Notice::DeadLettersFull { queue: name(QUEUE), kept: 10, owner: Some("team-orders".to_owned()) };
     assert_eq!((rig.stats().held, rig.stats().paused), (Some(Held::DeadLettersFull), false));
     assert_eq!(rig.notices, [full]);
-    let seqs: Vec<_> = (1..=2).map(millpond_core::identity::Seq).collect();
+    let seqs: Vec<_> = (1..=2).map(Seq).collect();
     rig.delete_dead(seqs[0]).unwrap();
     assert_eq!(rig.stats().held, None);
     die(&mut rig, 1);
     assert_eq!((rig.stats().held, rig.notices.len()), (Some(Held::DeadLettersFull), 1), "the same episode");
     for seq in 2..=6 {
-        rig.delete_dead(millpond_core::identity::Seq(seq)).unwrap();
+        rig.delete_dead(Seq(seq)).unwrap();
     }
     die(&mut rig, 5);
     assert_eq!(rig.notices.len(), 2, "another one");
@@ -331,4 +332,37 @@ fn the_pause_is_written_behind_the_death_that_caused_it_and_holds_at_once() {
     rig.pause(false);
     rig.pass(Duration::ZERO);
     assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased.len() == 1));
+}
+
+#[test]
+fn what_expires_while_dead_letters_are_full_stays_and_counts_until_there_is_room() {
+    let kept = DeadLetterSettings { max_messages: 3, ..DeadLetterSettings::default() };
+    let mut rig = Rig::new(QueueSettings {
+        retention: s(10),
+        max_messages: Some(10),
+        dead_letter: kept,
+        ..QueueSettings::default()
+    });
+    for stay in [7, 10, 10, 10] {
+        while rig.enqueue(message()).is_ok() {}
+        rig.pass(s(11));
+        let stats = rig.stats();
+        assert_eq!((stats.dead, stats.ready), (3, stay), "what has expired stays, and counts");
+    }
+    assert!(rig.lease(1).is_empty(), "expired work is not handed out");
+    rig.restart();
+    assert_eq!((rig.stats().dead, rig.stats().ready), (3, 10));
+    for gone in 1..=3 {
+        rig.delete_dead(Seq(gone)).unwrap();
+        rig.pass(Duration::ZERO);
+        assert_eq!((rig.stats().dead, rig.stats().ready), (3, 10 - gone), "the next one takes its place");
+    }
+    rig.cancel(Seq(13)).unwrap();
+    for seq in 4..=12 {
+        rig.delete_dead(Seq(seq)).unwrap();
+        rig.pass(Duration::ZERO);
+    }
+    assert_eq!((rig.stats().dead, rig.stats().ready), (0, 0));
+    rig.fill(1);
+    assert_eq!(rig.lease(1).len(), 1, "and the queue goes on");
 }

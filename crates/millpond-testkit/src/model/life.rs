@@ -91,6 +91,7 @@ impl Model {
             phase_ends: None,
             expires: (now.mono.plus(ttl), now.wall.plus(ttl)),
             expired: false,
+            overdue: false,
             decided_with: 1,
         };
         self.history.insert(seq, Vec::new());
@@ -292,6 +293,13 @@ impl Model {
         self.enter(seq, phase, Some(kept), now);
         self.forget_keys(queue, 0);
         self.record(seq);
+        self.messages.get_mut(&seq).expect("known").overdue = false;
+        self.recall_overdue(queue);
+    }
+
+    fn has_no_room_for_expired(&self, seq: u64) -> bool {
+        let queue = self.messages[&seq].queue;
+        self.queues[queue].settings.on_expiry == OnExpiry::DeadLetter && self.is_full_of_dead(queue)
     }
 
     fn expire(&mut self, seq: u64, now: Now) {
@@ -344,6 +352,7 @@ impl Model {
         self.decide(seq);
         self.enter(seq, Phase::Ready, None, now);
         self.record(seq);
+        self.recall_overdue(self.messages[&seq].queue);
     }
 
     /// A dead letter was deleted.
@@ -352,6 +361,7 @@ impl Model {
         let gone = self.messages.remove(&seq).expect("known");
         assert_eq!(gone.phase, Phase::Dead, "{seq} is deleted though it is not dead");
         self.record(seq);
+        self.recall_overdue(gone.queue);
     }
 
     /// A message's state was written once more.
@@ -369,7 +379,7 @@ impl Model {
                 .iter()
                 .filter_map(|(&seq, message)| message.phase_ends.map(|(at, ..)| (at, 0, seq)));
             let expiries = self.messages.iter().filter_map(|(&seq, message)| {
-                let open = !message.expired && !message.phase.is_terminal();
+                let open = !message.expired && !message.overdue && !message.phase.is_terminal();
                 open.then_some((message.expires.0, 1, seq))
             });
             let Some((_, kind, seq)) = phases.chain(expiries).filter(|&(at, ..)| at <= now.mono).min() else {
@@ -378,12 +388,17 @@ impl Model {
             let message = self.messages.get_mut(&seq).expect("known");
             match (kind, message.phase) {
                 (1, Phase::Leased) => message.expired = true,
+                (1, _) if self.has_no_room_for_expired(seq) => {
+                    self.messages.get_mut(&seq).expect("known").overdue = true;
+                    self.mark("a message stays that has expired, for dead letters are full");
+                }
                 (1, _) => self.expire(seq, now),
                 (_, Phase::Leased) => self.run_out(seq, now),
                 (_, Phase::Delayed | Phase::Backoff) => self.enter(seq, Phase::Ready, None, now),
                 _ => {
                     self.forget_key(seq);
-                    self.messages.remove(&seq);
+                    let queue = self.messages.remove(&seq).expect("known").queue;
+                    self.recall_overdue(queue);
                 }
             }
         }
