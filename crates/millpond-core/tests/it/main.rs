@@ -32,6 +32,7 @@ mod random_runs;
 mod refusals;
 mod replay;
 mod restart;
+mod restart_targets;
 mod rig;
 mod settings;
 mod words;
