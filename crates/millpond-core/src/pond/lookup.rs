@@ -160,3 +160,79 @@ impl Pond {
         self.reply(request, Reply::Queue(result));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Pond;
+    use crate::command::{Command, Declared, Effect, Input, NewMessage, RequestId};
+    use crate::identity::Seq;
+    use crate::name::Name;
+    use crate::settings::QueueSettings;
+    use crate::time::{Mono, Now, Wall};
+    use std::time::Duration;
+
+    const START: Now = Now { wall: Wall(1_800_000_000_000_000), mono: Mono(0) };
+
+    fn handle(pond: &mut Pond, input: Input, now: Now) {
+        pond.handle(input, now);
+        while let Some(op) = pond
+            .effects()
+            .filter_map(|effect| if let Effect::Append { op, .. } = effect { Some(op) } else { None })
+            .next_back()
+        {
+            pond.handle(Input::Durable(op), now);
+        }
+    }
+
+    fn ask(pond: &mut Pond, request: u64, command: Command, now: Now) {
+        handle(pond, Input::Command { request: RequestId(request), command }, now);
+    }
+
+    /// A pond that keeps nothing in full that may rest, with as many messages waiting.
+    fn pond(waiting: usize) -> (Pond, Name) {
+        let queue = Name::new("orders").expect("a name");
+        let mut pond = Pond::new(1);
+        pond.keep_in_full(0);
+        let queues = vec![(queue.clone(), QueueSettings::default())];
+        pond.open(Declared { targets: Vec::new(), queues }, START);
+        handle(&mut pond, Input::Tick, START);
+        for number in 0..waiting {
+            let enqueue = Command::Enqueue { queue: queue.clone(), messages: vec![NewMessage::default()] };
+            ask(&mut pond, number as u64 + 1, enqueue, START);
+        }
+        (pond, queue)
+    }
+
+    #[test]
+    fn a_message_rests_again_once_nobody_waits_for_its_end() {
+        let (mut pond, _) = pond(20);
+        assert_eq!(pond.slots.awake().count(), 0);
+        for seq in 1..=20 {
+            let wait = Some(Duration::from_secs(seq));
+            ask(&mut pond, 100 + seq, Command::Status { seq: Seq(seq), wait }, START);
+        }
+        assert_eq!(pond.slots.awake().count(), 20, "who waits is noted at the message");
+        for request in 111..=120 {
+            handle(&mut pond, Input::Abandon(RequestId(request)), START);
+        }
+        assert_eq!(pond.slots.awake().count(), 10);
+        let later = Duration::from_secs(10);
+        let now = Now { wall: START.wall.plus(later), mono: START.mono.plus(later) };
+        handle(&mut pond, Input::Tick, now);
+        assert_eq!(pond.slots.awake().count(), 0);
+    }
+
+    #[test]
+    fn what_ends_before_anyone_had_it_rests_while_its_status_is_kept() {
+        let (mut purged, queue) = pond(20);
+        ask(&mut purged, 100, Command::Cancel(Seq(20)), START);
+        ask(&mut purged, 101, Command::Purge(queue), START);
+        handle(&mut purged, Input::Tick, START);
+        assert_eq!((purged.slots.iter().count(), purged.slots.awake().count()), (20, 0));
+        let (mut expired, _) = pond(20);
+        let later = QueueSettings::default().retention;
+        let now = Now { wall: START.wall.plus(later), mono: START.mono.plus(later) };
+        handle(&mut expired, Input::Tick, now);
+        assert_eq!((expired.slots.iter().count(), expired.slots.awake().count()), (20, 0));
+    }
+}

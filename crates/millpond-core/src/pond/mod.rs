@@ -372,12 +372,19 @@ impl Pond {
             }
             Some(WaitingFor::Room(queue)) => self.blocked_enough(request, queue, now),
             Some(WaitingFor::End(seq)) => {
-                if let Some(slot) = self.slots.get_mut(seq) {
-                    slot.watchers.retain(|watcher| *watcher != request);
-                }
+                self.stop_watching(seq, request);
                 self.reply_status(request, seq, now);
             }
             None => {}
+        }
+    }
+
+    /// Whoever waited for the end of a message's life does so no more, and the message may rest again.
+    fn stop_watching(&mut self, seq: Seq, request: RequestId) {
+        let Some(slot) = self.slots.get_mut(seq) else { return };
+        slot.watchers.retain(|watcher| *watcher != request);
+        if slot.watchers.is_empty() {
+            self.slots.may_rest(seq, self.durable);
         }
     }
 
@@ -389,9 +396,7 @@ impl Pond {
             }
             Some(WaitingFor::Room(queue)) => self.unblock_caller(request, queue),
             Some(WaitingFor::End(seq)) => {
-                if let Some(slot) = self.slots.get_mut(seq) {
-                    slot.watchers.retain(|watcher| *watcher != request);
-                }
+                self.stop_watching(seq, request);
             }
             None => {}
         }

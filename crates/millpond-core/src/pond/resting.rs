@@ -1,14 +1,15 @@
 //! Messages to which nothing happens for now, in a few bytes each.
 //!
 //! Owns their compact forms and that they come back as they were. A message rests while it waits untouched, and once
-//! its first hand-out has completed it: what differs between such messages are times and sizes, and what they share is
-//! written once. Must never hold a message that anything else is known of.
+//! it has ended without anybody having had it, or its first hand-out has completed it: what differs between such
+//! messages are times and sizes, and what they share is written once. Must never hold a message that anything else is known of.
 
 use super::shelf::Shelf;
 use super::slot::Slot;
 use crate::identity::Seq;
 use crate::message::{
-    Attempt, AttemptOutcome, Criticality, HandOut, Holder, IdempotencyKey, Message, Phase, QueueNumber,
+    Attempt, AttemptOutcome, Criticality, DeadReason, HandOut, Holder, IdempotencyKey, Message, Phase,
+    QueueNumber,
 };
 use crate::name::Label;
 use crate::time::{Mono, Now, Wall};
@@ -43,6 +44,17 @@ struct Completion {
     kept_micros: i64,
 }
 
+/// What many messages share whose lives ended before anyone had them: dead letters of time, and what was withdrawn or
+/// dropped.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Ending {
+    common: Common,
+    dead_reason: Option<DeadReason>,
+    /// As of a completion.
+    retention_micros: i64,
+    kept_micros: i64,
+}
+
 /// The resting messages.
 #[derive(Debug, Default)]
 pub(super) struct Resting {
@@ -51,16 +63,18 @@ pub(super) struct Resting {
     /// The same, and from acceptance to start, from start to the end of the lease, from start to the end by wall time,
     /// how much longer by monotonic time, size of the result.
     completed: Shelf<Completion, 8>,
+    /// Time of acceptance, delay, size, and from acceptance to the end by wall time.
+    ended: Shelf<Ending, 4>,
     keys: BTreeMap<Seq, IdempotencyKey>,
 }
 
 impl Resting {
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.len() == 0 && self.completed.len() == 0
+        self.waiting.len() + self.completed.len() + self.ended.len() == 0
     }
 
     pub(super) fn contains(&self, seq: Seq) -> bool {
-        self.waiting.contains(seq) || self.completed.contains(seq)
+        self.waiting.contains(seq) || self.completed.contains(seq) || self.ended.contains(seq)
     }
 
     /// Takes in a message if it can come back as it is; `false`, and nothing changes, if it cannot.
@@ -69,15 +83,8 @@ impl Resting {
             return false;
         }
         let message = &slot.message;
-        if message.phase == Phase::Succeeded {
-            let finished = message.finished.unwrap_or_default();
-            let kept_micros = slot.phase_timer.map(|at| at.0.wrapping_sub(finished.0));
-            let (true, Some(kept_micros)) = (is_plainly_completed(message), kept_micros) else {
-                return false;
-            };
-            let clock_micros = message.first_due.0.wrapping_sub(slot.due_since.0);
-            self.add_completed(message, clock_micros, kept_micros);
-            return true;
+        if message.phase.is_terminal() {
+            return self.lay_down_ended(slot);
         }
         let clock_micros = message.first_due.0.wrapping_sub(slot.due_since.0);
         let expiry = message.expires.0.wrapping_sub(clock_micros);
@@ -88,6 +95,23 @@ impl Resting {
             self.add_waiting(message, clock_micros);
         }
         rests
+    }
+
+    fn lay_down_ended(&mut self, slot: &Slot) -> bool {
+        let message = &slot.message;
+        let finished = message.finished.unwrap_or_default();
+        let Some(kept_micros) = slot.phase_timer.map(|at| at.0.wrapping_sub(finished.0)) else {
+            return false;
+        };
+        let clock_micros = message.first_due.0.wrapping_sub(slot.due_since.0);
+        if is_plainly_completed(message) {
+            self.add_completed(message, clock_micros, kept_micros);
+        } else if is_ended_untouched(message) {
+            self.add_ended(message, clock_micros, kept_micros);
+        } else {
+            return false;
+        }
+        true
     }
 
     /// Takes in a message as the log has it, of which the monotonic side is not known before
@@ -101,6 +125,9 @@ impl Resting {
             true
         } else if is_plainly_completed(message) {
             self.add_completed(message, 0, 0);
+            true
+        } else if is_ended_untouched(message) {
+            self.add_ended(message, 0, 0);
             true
         } else {
             false
@@ -143,6 +170,20 @@ impl Resting {
         self.add_key(message);
     }
 
+    fn add_ended(&mut self, message: &Message, clock_micros: i64, kept_micros: i64) {
+        let finished = message.finished.unwrap_or_default();
+        let [accepted, delay, size] = accepted_as(message);
+        let values = [accepted, delay, size, finished.0.wrapping_sub(accepted)];
+        let ending = Ending {
+            common: common(message, clock_micros),
+            dead_reason: message.dead_reason,
+            retention_micros: message.due.0.wrapping_sub(finished.0),
+            kept_micros,
+        };
+        self.ended.add(message.seq, &ending, values);
+        self.add_key(message);
+    }
+
     fn add_key(&mut self, message: &Message) {
         if let Some(key) = message.key {
             self.keys.insert(message.seq, key);
@@ -154,8 +195,11 @@ impl Resting {
         if let Some((common, values)) = self.waiting.get(seq) {
             return Some(waiting_slot(seq, common, values, self.key(seq)));
         }
-        let (completion, values) = self.completed.get(seq)?;
-        Some(completed_slot(seq, completion, values, self.key(seq)))
+        if let Some((completion, values)) = self.completed.get(seq) {
+            return Some(completed_slot(seq, completion, values, self.key(seq)));
+        }
+        let (ending, values) = self.ended.get(seq)?;
+        Some(ended_slot(seq, ending, values, self.key(seq)))
     }
 
     /// When a waiting message was or will be due, and when it expires.
@@ -175,19 +219,24 @@ impl Resting {
         if let Some((common, values)) = self.waiting.take(seq) {
             return Some(waiting_slot(seq, common, values, key));
         }
-        let (completion, values) = self.completed.take(seq)?;
-        Some(completed_slot(seq, completion, values, key))
+        if let Some((completion, values)) = self.completed.take(seq) {
+            return Some(completed_slot(seq, completion, values, key));
+        }
+        let (ending, values) = self.ended.take(seq)?;
+        Some(ended_slot(seq, ending, values, key))
     }
 
     /// The numbers of the messages from `from` on, in order.
     pub(super) fn numbers_from(&self, from: Bound<Seq>) -> impl Iterator<Item = Seq> {
-        merged(self.waiting.numbers_from(from), self.completed.numbers_from(from))
+        let over = merged(self.completed.numbers_from(from), self.ended.numbers_from(from));
+        merged(self.waiting.numbers_from(from), over)
     }
 
     /// The queues that have resting messages, with repetitions.
     pub(super) fn queues(&self) -> impl Iterator<Item = QueueNumber> {
         let completed = self.completed.kinds().map(|completion| completion.common.queue);
-        self.waiting.kinds().map(|common| common.queue).chain(completed)
+        let ended = self.ended.kinds().map(|ending| ending.common.queue);
+        self.waiting.kinds().map(|common| common.queue).chain(completed).chain(ended)
     }
 
     /// Ties restored messages to the clock. Those that a clock
@@ -202,14 +251,21 @@ impl Resting {
             let ended = accepted.wrapping_add(*waited).wrapping_add(*took);
             ended > now.wall.0
         });
-        let from_the_future: Vec<Seq> =
-            waiting.map(|(seq, ..)| seq).chain(completed.map(|(seq, ..)| seq)).collect();
+        let ended = self.ended.iter().filter(|(.., [accepted, delay, _, lasted])| {
+            accepted.wrapping_add(*lasted) > now.wall.0 || accepted.wrapping_add(*delay) > now.wall.0
+        });
+        let over = completed.map(|(seq, ..)| seq).chain(ended.map(|(seq, ..)| seq));
+        let from_the_future: Vec<Seq> = waiting.map(|(seq, ..)| seq).chain(over).collect();
         let taken = from_the_future.into_iter().filter_map(|seq| self.take(seq)).collect();
         let clock_micros = now.wall.0.wrapping_sub(now.mono.0);
         self.waiting.change_kinds(|common| common.clock_micros = clock_micros);
         self.completed.change_kinds(|completion| {
             completion.common.clock_micros = clock_micros;
             completion.kept_micros = completion.retention_micros.wrapping_sub(clock_micros);
+        });
+        self.ended.change_kinds(|ending| {
+            ending.common.clock_micros = clock_micros;
+            ending.kept_micros = ending.retention_micros.wrapping_sub(clock_micros);
         });
         taken
     }
@@ -258,6 +314,22 @@ fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Opti
     Slot {
         visible: true,
         phase_timer: Some(Mono(finished.0.wrapping_add(completion.kept_micros))),
+        ..Slot::new(message, due_since)
+    }
+}
+
+fn ended_slot(seq: Seq, ending: &Ending, values: [i64; 4], key: Option<IdempotencyKey>) -> Slot {
+    let [accepted, delay, size, lasted] = values;
+    let common = &ending.common;
+    let mut message = message_of(seq, common, [accepted, delay, size], key);
+    let finished = Wall(accepted.wrapping_add(lasted));
+    message.finished = Some(finished);
+    message.due = Wall(finished.0.wrapping_add(ending.retention_micros));
+    message.dead_reason = ending.dead_reason;
+    let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
+    Slot {
+        visible: true,
+        phase_timer: Some(Mono(finished.0.wrapping_add(ending.kept_micros))),
         ..Slot::new(message, due_since)
     }
 }
@@ -312,13 +384,25 @@ fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempoten
 /// Whether nothing is known of a message but how it was accepted.
 fn is_untouched(message: &Message) -> bool {
     matches!(message.phase, Phase::Ready | Phase::Delayed)
-        && is_first_life(message)
+        && was_never_handed_out(message)
         && message.due == message.first_due
+        && message.finished.is_none()
+        && message.dead_reason.is_none()
+}
+
+/// Whether a message's life ended before anyone had it, and nothing else is known of it.
+fn is_ended_untouched(message: &Message) -> bool {
+    matches!(message.phase, Phase::Dead | Phase::Expired | Phase::Cancelled | Phase::Dropped)
+        && was_never_handed_out(message)
+        && message.finished.is_some()
+}
+
+fn was_never_handed_out(message: &Message) -> bool {
+    is_first_life(message)
         && message.deliveries == 0
         && message.hand_out.is_none()
         && message.consumer.is_none()
         && message.first_started.is_none()
-        && message.finished.is_none()
         && message.result.is_none()
         && message.history.is_empty()
 }
@@ -328,6 +412,7 @@ fn is_plainly_completed(message: &Message) -> bool {
     let (Some(hand_out), [attempt]) = (&message.hand_out, &message.history[..]) else { return false };
     message.phase == Phase::Succeeded
         && is_first_life(message)
+        && message.dead_reason.is_none()
         && message.deliveries == 1
         && message.first_started == Some(hand_out.started)
         && message.finished.is_some()
@@ -340,10 +425,7 @@ fn is_plainly_completed(message: &Message) -> bool {
 }
 
 fn is_first_life(message: &Message) -> bool {
-    message.place == message.seq.0
-        && message.attempts == 0
-        && message.deliveries_before == 0
-        && message.dead_reason.is_none()
+    message.place == message.seq.0 && message.attempts == 0 && message.deliveries_before == 0
 }
 
 /// Two ascending sequences as one.
@@ -364,7 +446,8 @@ pub(in crate::pond) mod tests {
     use super::Resting;
     use crate::identity::Seq;
     use crate::message::{
-        Attempt, AttemptOutcome, Criticality, HandOut, Holder, IdempotencyKey, Message, Phase, QueueNumber,
+        Attempt, AttemptOutcome, Criticality, DeadReason, HandOut, Holder, IdempotencyKey, Message, Phase,
+        QueueNumber,
     };
     use crate::name::Label;
     use crate::pond::slot::Slot;
@@ -443,6 +526,20 @@ pub(in crate::pond) mod tests {
         slot
     }
 
+    /// The same message, at its end before anyone had it.
+    fn ended(mut slot: Slot, lasted: i64, kind: u32) -> Slot {
+        let message = &mut slot.message;
+        let ends = [Phase::Dead, Phase::Expired, Phase::Cancelled, Phase::Dropped];
+        message.phase = ends[kind as usize % 4];
+        message.dead_reason = (message.phase == Phase::Dead).then_some(DeadReason::Expired);
+        let finished = Wall(message.accepted.0 + lasted);
+        message.finished = Some(finished);
+        message.due = Wall(finished.0 + 60_000_000);
+        slot.expiry_timer = None;
+        slot.phase_timer = Some(Mono(finished.0 - 1_000_000_000 + 60_000_000));
+        slot
+    }
+
     fn same(one: &Slot, other: &Slot) {
         assert_eq!(one.message, other.message);
         assert_eq!(one.due_since, other.due_since);
@@ -483,6 +580,18 @@ pub(in crate::pond) mod tests {
         }
         let each = resting.completed.heap_bytes() as f64 / 100_000.0;
         assert!(each < 18.0, "{each} bytes each");
+    }
+
+    #[test]
+    fn a_message_that_ended_before_anyone_had_it_takes_few_bytes() {
+        let mut resting = Resting::default();
+        let mut chance = fastrand::Rng::with_seed(1);
+        for seq in 1..=100_000_u32 {
+            let slot = slot(seq.into(), i64::from(seq) * 2_000, 0, 200 + chance.u32(0..800), 1);
+            assert!(resting.lay_down(&ended(slot, 5_000_000 + chance.i64(0..90_000), 3)));
+        }
+        let each = resting.ended.heap_bytes() as f64 / 100_000.0;
+        assert!(each < 14.0, "{each} bytes each");
     }
 
     #[test]
@@ -531,14 +640,18 @@ pub(in crate::pond) mod tests {
             for (seq, lay_down, at, delay, size, kind) in steps {
                 if lay_down && !known.contains_key(&seq) {
                     let slot = slot(seq, at, delay, size, kind);
-                    let is_over = size.is_multiple_of(3);
-                    known.insert(seq, if is_over { completed(slot, delay * 900 - 9, kind) } else { slot });
+                    known.insert(seq, match size % 3 {
+                        0 => completed(slot, delay * 900 - 9, kind),
+                        1 => ended(slot, delay * 700 - 9, kind),
+                        _ => slot,
+                    });
                     prop_assert!(resting.lay_down(&known[&seq]));
                 } else if let Some(slot) = known.remove(&seq) {
                     same(&resting.take(Seq(seq)).unwrap(), &slot);
                     prop_assert!(resting.take(Seq(seq)).is_none());
                 }
-                prop_assert_eq!(resting.waiting.len() + resting.completed.len(), known.len());
+                let kept = resting.waiting.len() + resting.completed.len() + resting.ended.len();
+                prop_assert_eq!(kept, known.len());
             }
             let after = Seq(1500);
             let numbers: Vec<u64> = resting.numbers_from(Bound::Excluded(after)).map(|seq| seq.0).collect();

@@ -280,7 +280,7 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 34] = [
+const MARKS: [&str; 35] = [
     "a burst of dead letters pauses the queue",
     "a message stays that has expired, for dead letters are full",
     "a consumer has all it may have",
