@@ -10,6 +10,9 @@ use std::time::Duration;
 
 /// Longest a lease may last in all, extensions included.
 pub const LEASE_TOTAL_MAX: Duration = Duration::from_hours(12);
+/// A push call's lease is longer than the call may take by this. Whoever makes calls must begin them within it, or give
+/// them back.
+pub const PUSH_LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// Longest a message may be delayed.
 pub const DELAY_MAX: Duration = Duration::from_hours(30 * 24);
 /// Longest a consumer may wait for a message, or a caller for an outcome, in one request.

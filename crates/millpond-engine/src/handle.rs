@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Why a call has no answer.
@@ -64,6 +64,8 @@ pub struct Call {
     pub target: TargetNumber,
     /// The message.
     pub delivery: Delivery,
+    /// When it was decided.
+    pub decided: Instant,
 }
 
 /// The calls to make, in the order in which the engine decided them.
@@ -71,13 +73,13 @@ pub struct Call {
 pub struct Calls {
     /// Decided and read, but not asked for yet.
     ready: VecDeque<Call>,
-    receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored)>,
+    receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored, Instant)>,
     handle: Handle,
 }
 
 impl Calls {
     pub(crate) fn new(
-        receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored)>,
+        receiver: mpsc::UnboundedReceiver<(TargetNumber, Leased, Stored, Instant)>,
         handle: Handle,
     ) -> Self {
         Self { ready: VecDeque::new(), receiver, handle }
@@ -96,17 +98,22 @@ impl Calls {
             }
             let mut unread = TakeBackOnDrop { handle: &self.handle, leased: VecDeque::new() };
             let (mut targets, mut places) = (Vec::new(), Vec::new());
-            for (target, leased, stored) in decided {
-                targets.push(target);
+            for (target, leased, stored, decided) in decided {
+                targets.push((target, decided));
                 unread.leased.push_back(leased);
                 places.push(stored);
             }
             let contents = self.handle.load_all(places).await;
-            for ((target, leased), content) in targets.into_iter().zip(unread.leased.drain(..)).zip(contents)
+            for (((target, decided), leased), content) in
+                targets.into_iter().zip(unread.leased.drain(..)).zip(contents)
             {
                 match content {
                     Some(content) => {
-                        self.ready.push_back(Call { target, delivery: Delivery { leased, content } });
+                        self.ready.push_back(Call {
+                            target,
+                            delivery: Delivery { leased, content },
+                            decided,
+                        });
                     }
                     None => self.handle.call_ended(leased.receipt, unreadable()),
                 }
@@ -123,7 +130,7 @@ impl Drop for Calls {
             self.handle.undelivered(call.delivery.leased.receipt);
         }
         self.receiver.close();
-        while let Ok((_, leased, _)) = self.receiver.try_recv() {
+        while let Ok((_, leased, ..)) = self.receiver.try_recv() {
             self.handle.undelivered(leased.receipt);
         }
     }

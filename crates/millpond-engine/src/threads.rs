@@ -43,7 +43,7 @@ pub(crate) struct EngineThread {
     pub(crate) log: Sender<ToLog>,
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reader: Sender<ReadJob>,
-    pub(crate) calls: async_mpsc::UnboundedSender<(TargetNumber, Leased, Stored)>,
+    pub(crate) calls: async_mpsc::UnboundedSender<(TargetNumber, Leased, Stored, Instant)>,
     /// Told why, if the engine stops by itself.
     pub(crate) failed: Option<oneshot::Sender<String>>,
 }
@@ -71,10 +71,13 @@ impl EngineThread {
         let mut events = Vec::new();
         let mut emitted = OpNumber(0);
         let mut durable = OpNumber(0);
-        let mut stopping = false;
+        // Up to where the log must be durable before the end, once that has been asked for. Timers go on meanwhile, and
+        // what they bring is done again after the next start.
+        let mut stopping: Option<OpNumber> = None;
+        let mut stops = false;
         loop {
             self.flush(&mut asked, &mut emitted);
-            if stopping && durable >= emitted {
+            if stops && durable >= *stopping.get_or_insert(emitted) {
                 break;
             }
             let timeout = self.timeout();
@@ -86,7 +89,7 @@ impl EngineThread {
             for event in events.drain(..) {
                 match event {
                     // Its asker learns that the engine has stopped. Otherwise callers could keep it from stopping.
-                    Event::Ask { .. } if stopping => {}
+                    Event::Ask { .. } if stops => {}
                     Event::Ask { request, command, answer } => {
                         asked.insert(request, answer);
                         self.machine.handle(Input::Command { request, command }, now);
@@ -115,7 +118,7 @@ impl EngineThread {
                         return;
                     }
                     Event::Stop => {
-                        stopping = true;
+                        stops = true;
                         // Nothing more is handed out, or a paced target could go on for ever.
                         self.machine.handle(Input::Drain, now);
                     }
@@ -163,7 +166,7 @@ impl EngineThread {
                         }
                     }
                     Output::Dispatch(target, leased, stored) => {
-                        if let Err(unsent) = self.calls.send((target, *leased, stored)) {
+                        if let Err(unsent) = self.calls.send((target, *leased, stored, Instant::now())) {
                             taken_back.push(unsent.0.1);
                             is_attended = false;
                         }

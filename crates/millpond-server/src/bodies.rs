@@ -1,6 +1,6 @@
 //! Bodies of requests: reading them within bounds.
 //!
-//! Owns the room that all of them share while they arrive. Must never read a body that its announced length already
+//! Owns the room that all of them share while they arrive, and until what is enqueued is in the log. Must never read a body that its announced length already
 //! rules out.
 
 use crate::errors::{Refusal, overloaded, refuse};
@@ -23,7 +23,10 @@ const ROOM_UNIT_BYTES: u64 = 4 << 10;
 /// as long as the message waits in memory.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
-/// The room for bodies that are arriving.
+/// The room that a body takes; free again when this is dropped.
+pub(crate) type Room<'bodies> = Option<SemaphorePermit<'bodies>>;
+
+/// The room for bodies that are arriving, or wait for the log.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     /// One permit for each [`ROOM_UNIT_BYTES`].
@@ -42,6 +45,16 @@ impl Bodies {
 
     /// Reads a body of at most `limit_bytes`, if it arrives in time and there is room for it.
     pub(crate) async fn read(&self, body: Body, limit_bytes: u64) -> Result<Bytes, Refusal> {
+        self.read_keeping_room(body, limit_bytes).await.map(|(bytes, _)| bytes)
+    }
+
+    /// The same; the room stays taken for as long as the caller keeps it: what is enqueued lies in memory until it is
+    /// in the log.
+    pub(crate) async fn read_keeping_room(
+        &self,
+        body: Body,
+        limit_bytes: u64,
+    ) -> Result<(Bytes, Room<'_>), Refusal> {
         let announced = body.size_hint().lower();
         if announced > limit_bytes {
             discard(body);
@@ -68,9 +81,9 @@ fn take_room<'a>(
 ) -> Result<(), Refusal> {
     let units = usize::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(usize::MAX);
     let more = units.saturating_sub(taken.as_ref().map_or(0, SemaphorePermit::num_permits));
-    let permit = room
-        .try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX))
-        .map_err(|_| overloaded("more bodies are arriving than the server has room for"))?;
+    let permit = room.try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX)).map_err(|_| {
+        overloaded("more bodies are arriving, or wait for the disk, than the server has room for")
+    })?;
     match taken {
         Some(taken) => taken.merge(permit),
         None => *taken = Some(permit),
@@ -78,7 +91,7 @@ fn take_room<'a>(
     Ok(())
 }
 
-async fn collect(room: &Semaphore, mut body: Body, limit_bytes: u64) -> Result<Bytes, Refusal> {
+async fn collect(room: &Semaphore, mut body: Body, limit_bytes: u64) -> Result<(Bytes, Room<'_>), Refusal> {
     let mut taken = None;
     let mut first: Option<Bytes> = None;
     let mut joined = BytesMut::new();
@@ -109,11 +122,12 @@ async fn collect(room: &Semaphore, mut body: Body, limit_bytes: u64) -> Result<B
             }
         }
     }
-    Ok(match first {
+    let bytes = match first {
         Some(only) if only.len() <= COPY_BYTES_MAX => Bytes::copy_from_slice(&only),
         Some(only) => only,
         None => joined.freeze(),
-    })
+    };
+    Ok((bytes, taken))
 }
 
 fn too_large(limit_bytes: u64, announced: Option<u64>) -> Refusal {

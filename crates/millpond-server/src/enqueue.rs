@@ -6,7 +6,7 @@
 use crate::bodies::discard;
 use crate::errors::{Answer, Refusal, Told as _, refuse, refused, retry_after_seconds};
 use crate::headers::{self, Prefer, value};
-use crate::json::{Object, read_json};
+use crate::json::{Object, read_json_keeping_room};
 use crate::labels;
 use crate::paths::QueueName;
 use crate::shared::Shared;
@@ -118,7 +118,7 @@ pub(crate) async fn enqueue(
     };
     let prefer = Prefer::read(&parts.headers);
     drop(parts);
-    let body = shared.bodies.read(body, shared.max_body_bytes).await?;
+    let (body, _room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
     let delay = wish.delay;
     let message = wish.message(&shared, &queue, body);
     let mut results = shared
@@ -197,8 +197,9 @@ pub(crate) async fn enqueue_batch(
     }
     let limits = &shared.limits;
     let limit_bytes = limits.batch_bytes.max(shared.max_body_bytes);
-    let batch: Vec<Object<BatchMessage>> =
-        read_json(&shared.bodies, &parts.headers, body, limit_bytes, "an array of messages").await?;
+    let (batch, _room): (Vec<Object<BatchMessage>>, _) =
+        read_json_keeping_room(&shared.bodies, &parts.headers, body, limit_bytes, "an array of messages")
+            .await?;
     within_batch_limit(batch.len(), limits.batch)?;
     let mut answers: Vec<Option<BatchAnswer>> = Vec::with_capacity(batch.len());
     let mut messages = Vec::with_capacity(batch.len());

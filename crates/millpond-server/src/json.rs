@@ -3,7 +3,7 @@
 //! Owns the check of the media type and the texts of mistakes. Must never take what only resembles the JSON that is
 //! documented: a slip that is let through today is an interface tomorrow.
 
-use crate::bodies::{Bodies, discard};
+use crate::bodies::{Bodies, Room, discard};
 use crate::errors::{Refusal, refuse};
 use crate::headers::refuse_content_coding;
 use axum::body::Body;
@@ -45,6 +45,17 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
     limit_bytes: u64,
     expected: &str,
 ) -> Result<T, Refusal> {
+    read_json_keeping_room(bodies, headers, body, limit_bytes, expected).await.map(|(value, _)| value)
+}
+
+/// The same; see [`Bodies::read_keeping_room`].
+pub(crate) async fn read_json_keeping_room<'bodies, T: DeserializeOwned>(
+    bodies: &'bodies Bodies,
+    headers: &HeaderMap,
+    body: Body,
+    limit_bytes: u64,
+    expected: &str,
+) -> Result<(T, Room<'bodies>), Refusal> {
     if let Some(given) = headers.get(header::CONTENT_TYPE)
         && !may_be_json(given.as_bytes())
     {
@@ -58,8 +69,8 @@ pub(crate) async fn read_json<T: DeserializeOwned>(
         discard(body);
         return Err(refusal);
     }
-    let bytes = bodies.read(body, limit_bytes).await?;
-    parse_json(&bytes, expected)
+    let (bytes, room) = bodies.read_keeping_room(body, limit_bytes).await?;
+    Ok((parse_json(&bytes, expected)?, room))
 }
 
 /// Whether a body of this media type is tried as JSON. What `curl -d` says unless told otherwise is among them: it is

@@ -61,15 +61,15 @@ fn lease_max(wish: Option<u32>, limit: usize) -> Result<usize, Refusal> {
     Err(refuse(Slug::Malformed, format!("max is {max}; write a number from 1 to {limit}")))
 }
 
+/// Shorter, a lease would be over before its answer is written.
+const LEASE_MIN: Duration = Duration::from_millis(1);
+
 fn lease_duration(number: f64) -> Result<Duration, Refusal> {
     match seconds(number, "lease_seconds")? {
-        lease if !lease.is_zero() && lease <= LEASE_TOTAL_MAX => Ok(lease),
+        lease if (LEASE_MIN..=LEASE_TOTAL_MAX).contains(&lease) => Ok(lease),
         _ => {
             let most = LEASE_TOTAL_MAX.as_secs();
-            Err(refuse(
-                Slug::Malformed,
-                format!("lease_seconds is {number}; write more than 0 and at most {most}"),
-            ))
+            Err(refuse(Slug::Malformed, format!("lease_seconds is {number}; write 0.001 to {most}")))
         }
     }
 }

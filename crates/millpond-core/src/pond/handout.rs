@@ -13,14 +13,14 @@ use crate::identity::Receipt;
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
 use crate::name::Label;
 use crate::record::Record;
-use crate::settings::{LEASE_TOTAL_MAX, Order, WAIT_MAX};
+use crate::settings::{LEASE_TOTAL_MAX, Order, PUSH_LEASE_MARGIN, WAIT_MAX};
 use crate::time::{Mono, Now};
 use std::time::Duration;
 
 /// Most messages in one hand-out to a worker.
 const LEASE_BATCH_MAX: usize = 1000;
-/// Beyond the target's time-out, how long a push call may go unreported before its lease ends.
-const PUSH_LEASE_MARGIN: Duration = Duration::from_secs(2);
+/// A hand-out to a worker ends with the message that reaches so many bytes: its answer lies in memory as a whole.
+const LEASE_BATCH_BYTES: u64 = 16 << 20;
 
 impl Pond {
     pub(super) fn lease(&mut self, request: RequestId, wish: &LeaseRequest, now: Now) {
@@ -106,11 +106,13 @@ impl Pond {
         while self.queue_ref(number).waiters.any() && self.next_of(number, now).is_some() {
             let Some((waiter, most)) = self.queue_mut(number).waiters.pop() else { return };
             self.stop_waiting(waiter.request);
-            let mut leased = Vec::new();
-            while leased.len() < most {
+            let (mut leased, mut bytes) = (Vec::new(), 0);
+            while leased.len() < most && bytes < LEASE_BATCH_BYTES {
                 let Some(pick) = self.next_of(number, now) else { break };
                 let consumer = waiter.consumer.clone();
-                leased.push(self.hand_out(number, pick, Holder::Worker, consumer, waiter.lease, now));
+                let next = self.hand_out(number, pick, Holder::Worker, consumer, waiter.lease, now);
+                bytes += u64::from(next.message.size_bytes);
+                leased.push(next);
             }
             self.reply(waiter.request, Reply::Leased(Ok(leased)));
         }

@@ -175,11 +175,9 @@ mod tests {
 
     fn handle(pond: &mut Pond, input: Input, now: Now) {
         pond.handle(input, now);
-        while let Some(op) = pond
-            .effects()
-            .filter_map(|effect| if let Effect::Append { op, .. } = effect { Some(op) } else { None })
-            .next_back()
-        {
+        loop {
+            let appended = |effect| if let Effect::Append { op, .. } = effect { Some(op) } else { None };
+            let Some(op) = pond.effects().filter_map(appended).max() else { return };
             pond.handle(Input::Durable(op), now);
         }
     }

@@ -365,7 +365,10 @@ pub(super) fn take_back(message: &mut Message) {
         message.deliveries -= 1;
         message.deliveries_before += 1;
     }
-    message.hand_out = None;
+    let hand_out = message.hand_out.take();
+    if hand_out.is_some_and(|hand_out| message.first_started == Some(hand_out.started)) {
+        message.first_started = None;
+    }
 }
 
 /// Whether the holder itself ended the hand-out, so that its receipt is spent.

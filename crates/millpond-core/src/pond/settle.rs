@@ -278,7 +278,11 @@ impl Pond {
             self.emit(Record::Extended { seq, until }, false);
         }
         hand_out.until = until;
-        self.shift(seq, Phase::Leased, Some(ends), |slot| slot.message.hand_out = Some(hand_out));
+        self.shift(seq, Phase::Leased, Some(ends), |slot| {
+            slot.message.hand_out = Some(hand_out);
+            // Its holder has come through the restart: what becomes of it now is its own doing.
+            slot.restored_lease = false;
+        });
         Ok(until)
     }
 }

@@ -1,6 +1,6 @@
 //! Prefetch: how much one consumer holds at once, and that nobody is held up by one who holds enough.
 
-use crate::rig::{Rig, complete, message, ms, name, retry_in, s};
+use crate::rig::{Rig, complete, message, message_of, ms, name, retry_in, s};
 use millpond_core::command::{Command, Input, LeaseRequest, Leased, Reply, RequestId};
 use millpond_core::name::Label;
 use millpond_core::settings::QueueSettings;
@@ -181,4 +181,15 @@ fn whoever_holds_a_lease_or_waits_for_one_counts_as_a_worker() {
         wait(&mut rig, consumer, 1);
     }
     assert_eq!(rig.stats().workers, 4, "at its cap or not");
+}
+
+#[test]
+fn one_hand_out_ends_with_the_message_that_reaches_sixteen_mebibytes() {
+    let mut rig = rig(1000);
+    for _ in 0..20 {
+        rig.enqueue(message_of(1 << 20)).unwrap();
+    }
+    assert_eq!([lease(&mut rig, "a", 100).len(), lease(&mut rig, "a", 100).len()], [16, 4]);
+    rig.enqueue(message_of(17 << 20)).unwrap();
+    assert_eq!(lease(&mut rig, "a", 100).len(), 1, "a single larger one goes out all the same");
 }

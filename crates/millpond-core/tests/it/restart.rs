@@ -656,3 +656,32 @@ fn a_status_keeps_the_times_of_its_attempt_while_the_message_rests_though_the_cl
         rig.restart();
     }
 }
+
+#[test]
+fn a_holder_who_extends_after_a_restart_and_then_vanishes_has_tried() {
+    for extends in [false, true] {
+        let mut rig = rig();
+        let seq = rig.fill(1)[0];
+        let receipt = rig.lease_one();
+        rig.restart();
+        if extends {
+            rig.extend(receipt, s(60)).unwrap();
+        }
+        rig.pass(s(61));
+        assert_eq!(rig.status(seq).unwrap().message.attempts, u32::from(extends));
+    }
+}
+
+#[test]
+fn a_hand_out_that_reached_nobody_is_no_start() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let receipt = rig.lease_one();
+    rig.input(Input::Undelivered(receipt));
+    assert_eq!(rig.status(seq).unwrap().message.first_started, None);
+    rig.restart();
+    assert_eq!(rig.status(seq).unwrap().message.first_started, None);
+    rig.pass(s(1));
+    rig.lease_one();
+    assert_eq!(rig.status(seq).unwrap().message.first_started, Some(rig.now.wall));
+}

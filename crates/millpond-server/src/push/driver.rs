@@ -17,6 +17,7 @@ use millpond_core::command::{CallOutcome, Leased};
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Content, Failure};
 use millpond_core::name::Name;
+use millpond_core::settings::PUSH_LEASE_MARGIN;
 use millpond_engine::handle::{Call, Calls, Handle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,6 +94,12 @@ impl Driver {
     /// run at once is the engine's to bound.
     pub(crate) async fn run(self, mut calls: Calls) {
         while let Some(call) = calls.next().await {
+            if call.decided.elapsed() > PUSH_LEASE_MARGIN {
+                // The way here, its body's from the disk most of all, took so long that the call could last longer than
+                // its message's lease, beside the next one.
+                self.shared.handle.undelivered(call.delivery.leased.receipt);
+                continue;
+            }
             self.running.send_modify(|running| *running += 1);
             let report = Report {
                 handle: self.shared.handle.clone(),

@@ -3,7 +3,7 @@
 //! Owns the healing and what must hold afterwards. Must never help the engine: whoever is honest only does its work.
 
 use super::faults::Fault;
-use super::replies::{payload, stand};
+use super::replies::{Asked, payload, stand};
 use super::world::{Task, World};
 use millpond_core::command::{Command, QueueView, Reply};
 use millpond_core::identity::Seq;
@@ -84,7 +84,8 @@ impl World {
         }
     }
 
-    /// An operator resumes what is paused, and replays dead letters where they are full.
+    /// An operator resumes what is paused, and replays dead letters where they are full. Where that has not helped,
+    /// because what has expired takes the place of what goes back, some are given up.
     fn unblock(&mut self, view: &QueueView) {
         let Some(queue) = self.queues.iter().position(|queue| queue.drawn.name == view.name) else {
             self.fail(format!("nobody has defined {}", view.name))
@@ -95,7 +96,23 @@ impl World {
         }
         let replaying = self.known.replaying.iter().any(|(of, ..)| *of == queue);
         if view.stats.dead >= view.settings.dead_letter.max_messages && !replaying {
-            self.replay(queue, None);
+            self.queues[queue].replayed = !self.queues[queue].replayed;
+            if self.queues[queue].replayed {
+                self.replay(queue, None);
+            } else {
+                self.give_up_some(queue);
+            }
+        }
+    }
+
+    fn give_up_some(&mut self, queue: usize) {
+        let name = self.queues[queue].drawn.name.clone();
+        let command = Command::List { queue: name.clone(), phase: Some(Phase::Dead), after: None, limit: 20 };
+        let Reply::Messages(Ok((dead, _))) = self.ask_and_wait(command) else { return };
+        for one in dead {
+            let seq = one.message.seq;
+            let asked = Asked::Bury { seq, sent: self.now.0 };
+            self.ask(Command::DeleteDead { queue: name.clone(), seq }, asked);
         }
     }
 

@@ -93,6 +93,8 @@ pub(super) struct QueueState {
     pub(super) exists: bool,
     /// A change of it is under way.
     pub(super) changing: bool,
+    /// The operator has replayed its dead letters for want of room, and did nothing else since.
+    pub(super) replayed: bool,
     /// Surely paused since then.
     pub(super) paused_since: Option<Micros>,
 }
@@ -160,6 +162,7 @@ impl World {
             drawn: drawn.clone(),
             exists: drawn.declared,
             changing: false,
+            replayed: false,
             paused_since: None,
         });
         let mut world = Self {

@@ -164,6 +164,7 @@ impl Model {
         let seq = receipt.seq.0;
         let hold = self.messages.get_mut(&seq).and_then(|message| message.hold.as_mut()).expect("leased");
         hold.until = now.wall.plus(lease);
+        hold.restored = false;
         // By the clock of now, if that has been set since.
         let begun = Wall(now.wall.0 - (now.mono.0 - hold.started.1.0).max(0));
         if begun.0.abs_diff(hold.started.0.0) > 1_000_000 {
