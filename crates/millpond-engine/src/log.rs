@@ -95,8 +95,10 @@ impl Log {
     }
 
     /// Asks for the next segment to be made ahead, if that was not done yet. The log does it itself after every group.
+    /// One that a former process has made is asked for, too: whether there is room for what lies behind it is not known.
     pub fn look_ahead(&mut self, outside: &mut dyn Outside) {
-        if let Some(number) = self.writer.wants_next().filter(|&number| number > self.asked_for) {
+        let number = self.writer.end().segment + 1;
+        if number > self.asked_for {
             self.asked_for = number;
             outside.segment_job(SegmentJob::Prepare(number));
         }

@@ -305,6 +305,13 @@ impl Machine {
     /// it will soon not fit any more, as long as there is something to win further on. For settlements may take more
     /// room than they free, and what they leave behind lies at the end of the ring: it is won back only by going all
     /// the way round.
+    ///
+    /// When the disk becomes full, the segment ahead of the log is there, so that close to two are left. Copying a segment
+    /// that is alive to the last byte takes a little more than one. Between the two, half a segment, the round must begin;
+    /// it holds out as long as it loses no more to headers, padding and notes of deletion before it comes to the waste:
+    /// one or two kilobytes for each segment. That is no proof for small segments. Two cases are known in which the log
+    /// gets stuck in segments of 32 KiB: groups of many small messages, each of which takes ten times its bytes until it
+    /// is done; and retries, since a message is copied with its attempts, which the bytes alive do not count yet.
     fn pressure(&self) -> Pressure {
         if !self.room.full {
             return Pressure::None;

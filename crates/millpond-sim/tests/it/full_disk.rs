@@ -165,3 +165,17 @@ fn after_a_restart_it_is_known_whether_there_is_room_before_new_work_is_taken() 
         complete(&mut session, leased[0].receipt);
     }
 }
+
+#[test]
+fn a_restart_does_not_take_new_work_for_the_room_that_is_kept_to_win_room_back() {
+    let disk = SimulatedDisk::new();
+    disk.set_capacity(Some(6 * u64::from(SEGMENT_BYTES)));
+    let mut session = open(&disk, Mono(0));
+    fill(&mut session);
+    // The segment ahead of the log is there, and so nothing needs to be made; the file behind it is what is missing.
+    for _ in 0..3 {
+        session = open(&disk, session.at.plus(Duration::from_secs(1)));
+        session.pass(Duration::from_secs(1)).unwrap();
+        assert_eq!(enqueue(&mut session), Err(EnqueueError::StorageFull));
+    }
+}
