@@ -175,11 +175,14 @@ mod tests {
 
     fn handle(pond: &mut Pond, input: Input, now: Now) {
         pond.handle(input, now);
-        while let Some(op) = pond
-            .effects()
-            .filter_map(|effect| if let Effect::Append { op, .. } = effect { Some(op) } else { None })
-            .next_back()
-        {
+        loop {
+            let mut appended = pond.effects().filter_map(|effect| match effect {
+                Effect::Append { op, .. } => Some(op),
+                _ => None,
+            });
+            let last = appended.next_back();
+            drop(appended);
+            let Some(op) = last else { return };
             pond.handle(Input::Durable(op), now);
         }
     }
