@@ -176,8 +176,13 @@ mod tests {
     fn handle(pond: &mut Pond, input: Input, now: Now) {
         pond.handle(input, now);
         loop {
-            let appended = |effect| if let Effect::Append { op, .. } = effect { Some(op) } else { None };
-            let Some(op) = pond.effects().filter_map(appended).max() else { return };
+            let mut appended = pond.effects().filter_map(|effect| match effect {
+                Effect::Append { op, .. } => Some(op),
+                _ => None,
+            });
+            let last = appended.next_back();
+            drop(appended);
+            let Some(op) = last else { return };
             pond.handle(Input::Durable(op), now);
         }
     }

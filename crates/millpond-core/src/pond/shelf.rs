@@ -233,3 +233,23 @@ impl<K: Ord + Clone, const N: usize> Shelf<K, N> {
         self.pages.values().map(page).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Shelf;
+    use crate::identity::Seq;
+
+    #[test]
+    fn every_message_is_listed_under_its_number_whatever_page_it_is_on() {
+        let mut shelf = Shelf::<u8, 1>::default();
+        for (number, value) in [(5, 50), (1024, -7), (3000, 9)] {
+            shelf.add(Seq(number), &7, [value]);
+        }
+        let listed: Vec<_> = shelf.iter().map(|(seq, kind, values)| (seq.0, *kind, values)).collect();
+        assert_eq!(listed, [(5, 7, [50]), (1024, 7, [-7]), (3000, 7, [9])]);
+        assert_eq!(
+            shelf.numbers_from(std::ops::Bound::Excluded(Seq(5))).map(|seq| seq.0).collect::<Vec<_>>(),
+            [1024, 3000]
+        );
+    }
+}

@@ -128,6 +128,26 @@ fn a_pause_does_not_count_as_slow_work() {
 }
 
 #[test]
+fn a_pause_does_not_count_as_slow_work_though_work_ends_in_it() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.fill(100);
+    for _ in 0..20 {
+        let receipt = rig.lease_one();
+        rig.pass(ms(200));
+        rig.settle(receipt, complete()).unwrap();
+    }
+    let receipt = rig.lease_one();
+    rig.pause(true);
+    rig.pass(ms(200));
+    rig.settle(receipt, complete()).unwrap();
+    assert!(rig.stats().ready > 0, "more waits for the end of the pause");
+    rig.pass(Duration::from_hours(1));
+    rig.pause(false);
+    let after = rig.stats().capacity_per_second;
+    assert!((after - 5.0).abs() < 0.3, "frozen while paused, got {after}");
+}
+
+#[test]
 fn queues_that_share_a_target_share_its_capacity_while_both_have_work() {
     let settings = || QueueSettings {
         target: Some(name("till")),

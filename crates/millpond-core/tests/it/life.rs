@@ -263,6 +263,28 @@ fn a_hundred_may_wait_for_the_end_of_one_message_and_further_ones_are_answered_a
 }
 
 #[test]
+fn a_status_and_a_withdrawal_are_told_once_what_they_tell_is_durable() {
+    let mut rig = rig();
+    rig.hold_durability = true;
+    rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message()] });
+    let ask = |rig: &mut Rig| rig.ask(Command::Status { seq: Seq(1), wait: None });
+    let accepted = ask(&mut rig);
+    assert!(rig.answer(accepted).is_none());
+    rig.make_durable();
+    assert!(
+        matches!(rig.answer(accepted), Some(Reply::Status(Ok(status))) if status.message.phase == Phase::Ready)
+    );
+    let withdrawn = rig.ask(Command::Cancel(Seq(1)));
+    let seen = ask(&mut rig);
+    assert!(rig.answer(withdrawn).is_none() && rig.answer(seen).is_none());
+    rig.make_durable();
+    assert!(matches!(rig.answer(withdrawn), Some(Reply::Cancelled(Ok(_)))));
+    assert!(
+        matches!(rig.answer(seen), Some(Reply::Status(Ok(status))) if status.message.phase == Phase::Cancelled)
+    );
+}
+
+#[test]
 fn a_number_that_was_given_is_told_from_one_that_was_not() {
     let mut rig = Rig::new(QueueSettings { result_retention: Duration::ZERO, ..QueueSettings::default() });
     let seq = rig.fill(1)[0];

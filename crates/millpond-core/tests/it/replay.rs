@@ -403,6 +403,8 @@ fn a_wish_that_makes_no_sense_is_refused_with_the_reason() {
     let longest =
         ReplayFilter { error: Some("x".repeat(Failure::MESSAGE_BYTES_MAX)), ..ReplayFilter::default() };
     assert!(rig.start_replay(filtered(longest), true).is_ok());
+    let longest = Some(QueueSettings::default().retention);
+    assert!(rig.start_replay(ReplayWish { ttl: longest, ..all() }, true).is_ok());
     let most = ReplayWhich::These(vec![seqs[0]; ReplayTask::NAMED_MAX]);
     assert!(rig.start_replay(ReplayWish::plain(most), true).is_ok());
     let many = ReplayWhich::These(vec![seqs[0]; ReplayTask::NAMED_MAX + 1]);
