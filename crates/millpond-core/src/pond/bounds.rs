@@ -29,7 +29,7 @@ pub(super) struct Excess {
 }
 
 /// What of a bound a class may use: all, three quarters or half of it, rounded up.
-fn share(bound: u64, criticality: Criticality) -> u64 {
+pub(super) fn share(bound: u64, criticality: Criticality) -> u64 {
     match criticality {
         Criticality::CriticalPlus | Criticality::Critical => bound,
         Criticality::SheddablePlus => bound - bound / 4,

@@ -50,7 +50,8 @@ impl Model {
         let (messages, bytes) = self.unfinished(queue);
         let room_for_key = self.has_room_for_key(queue, new);
         let fits = self.fits(queue, new, messages, bytes);
-        let waits = !self.queues[queue].blocked.is_empty();
+        // Whoever is less critical waits behind it.
+        let waits = self.queues[queue].blocked.iter().any(|one| one.new.labels.class <= new.labels.class);
         match self.queues[queue].settings.overflow {
             Overflow::Block if waits || !fits || !room_for_key => Verdict::Block,
             Overflow::DropOldest if !fits && room_for_key => self.judge_drops(queue, new, messages, bytes),
@@ -59,13 +60,18 @@ impl Model {
         }
     }
 
-    /// What the bounds say of the first of the messages that wait for room.
-    pub fn judge_blocked(&self, queue: usize) -> Option<Verdict> {
-        let new = &self.queues[queue].blocked.front()?.new;
+    /// Which of the enqueues that wait for room waits no longer, as its place, and why. Each class has its own line: its
+    /// first one gets its answer if it needs no room, and room if nobody more critical waits for any.
+    pub fn judge_blocked(&self, queue: usize) -> Option<(usize, Verdict)> {
         let (messages, bytes) = self.unfinished(queue);
-        let fits = self.fits(queue, new, messages, bytes) && self.has_room_for_key(queue, new);
-        let otherwise = if fits { Verdict::Accept } else { Verdict::Block };
-        Some(self.judge_key(queue, new).unwrap_or(otherwise))
+        let blocked = &self.queues[queue].blocked;
+        let first_of = |class| blocked.iter().position(|one| one.new.labels.class == class);
+        let firsts: Vec<usize> = Criticality::ALL.into_iter().filter_map(first_of).collect();
+        let known =
+            firsts.iter().find_map(|&place| Some((place, self.judge_key(queue, &blocked[place].new)?)));
+        let fits = |new: &New| self.fits(queue, new, messages, bytes) && self.has_room_for_key(queue, new);
+        let next = firsts.first().filter(|&&place| fits(&blocked[place].new));
+        known.or_else(|| next.map(|&place| (place, Verdict::Accept)))
     }
 
     /// What is known of a new message's key, if anything.

@@ -84,6 +84,9 @@ impl World {
                     chosen.next().map_or(Fate::TooLate, |seq| self.accept(seq, queue, new))
                 }
                 Verdict::Accept => {
+                    if !self.model.queues[queue].blocked.is_empty() {
+                        self.model.mark("an enqueue passes by less critical ones that wait for room");
+                    }
                     let seq = chosen.next().unwrap_or_else(|| panic!("{new:?} is refused"));
                     self.accept(seq, queue, new)
                 }
