@@ -144,7 +144,8 @@ impl Pond {
     fn fits(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
         let queue = self.queue_ref(number);
         let held = (queue.unfinished, queue.unfinished_bytes);
-        self.has_room_for_keys(number, keyed(wanting)) && self.excess_of_all(number, held, wanting).is_none()
+        self.has_room_for_keys(number, keyed(wanting), 0)
+            && self.excess_of_all(number, held, wanting).is_none()
     }
 
     /// By how much they exceed a bound, each with those before it, beside so many messages and bytes.
