@@ -165,6 +165,13 @@ impl BusyThroughput {
         (self.completions >= BUSY_COMPLETIONS_MIN && self.seconds > 0.0)
             .then(|| self.completions / self.seconds)
     }
+
+    /// The same, and while there were too few of them, what it is at most, as if the next one were done just now; `None`
+    /// before any time has passed.
+    pub fn at_most_per_second(&self) -> Option<f64> {
+        let at_most = (self.seconds > 0.0).then(|| (self.completions + 1.0) / self.seconds);
+        self.per_second().or(at_most)
+    }
 }
 
 /// What the forecast of one queue rests on.
