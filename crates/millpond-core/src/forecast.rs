@@ -165,6 +165,13 @@ impl BusyThroughput {
         (self.completions >= BUSY_COMPLETIONS_MIN && self.seconds > 0.0)
             .then(|| self.completions / self.seconds)
     }
+
+    /// The same, and while there were too few of them, what it is at most, as if the next one were done just now; `None`
+    /// before any time has passed.
+    pub fn at_most_per_second(&self) -> Option<f64> {
+        let at_most = (self.seconds > 0.0).then(|| (self.completions + 1.0) / self.seconds);
+        self.per_second().or(at_most)
+    }
 }
 
 /// What the forecast of one queue rests on.
@@ -231,16 +238,29 @@ pub struct ReturnTimes {
 
 /// No caller is sent away for longer than this.
 const RETURN_MAX: Duration = Duration::from_hours(1);
+/// Where no capacity is known, refused callers come back at this pace. An assumption: a tenth of a second is long for the
+/// work of a queue that is full, and a crowd of a hundred is still back within ten seconds.
+const ASSUMED_PER_SECOND: f64 = 10.0;
+/// And within so long of the first of them: if more are refused, they are spread evenly over it. Nobody shall be sent away
+/// for long on the ground of an assumption.
+const ASSUMED_WITHIN: Duration = Duration::from_mins(1);
 
 impl ReturnTimes {
     /// When the next refused caller shall come back: not before `earliest` from now, one place of
-    /// 1 ÷ `per_second` behind the one before, plus up to a tenth by `chance` (0..1).
+    /// 1 ÷ `per_second` behind the one before, plus up to a tenth by `chance` (0..1). Without a capacity, the pace is
+    /// assumed, and begins anew once a minute is full. Those who would have to stay away for longer than an hour come
+    /// back at any time in its second half, and not all at its end.
     pub fn next(&mut self, earliest: Duration, per_second: Option<f64>, now: Mono, chance: f64) -> Duration {
-        let place = per_second.map_or(Duration::ZERO, |rate| seconds(1.0 / rate.max(1e-6)));
-        let at = self.next.unwrap_or(now).max(now.plus(earliest));
+        let place = seconds(1.0 / per_second.unwrap_or(ASSUMED_PER_SECOND).max(1e-6));
+        let first = now.plus(earliest);
+        let begins_anew = |at: &Mono| per_second.is_none() && *at >= first.plus(ASSUMED_WITHIN);
+        let at = self.next.map_or(first, |next| next.max(first));
+        let at = if begins_anew(&at) { first } else { at };
         self.next = Some(at.plus(place).min(now.plus(RETURN_MAX)));
         let base = at.since(now);
-        (base + base.mul_f64(0.1 * chance)).clamp(Duration::from_secs(1), RETURN_MAX)
+        let jittered = base + base.mul_f64(0.1 * chance);
+        let told = if jittered < RETURN_MAX { jittered } else { RETURN_MAX.mul_f64(1.0 - 0.5 * chance) };
+        told.max(Duration::from_secs(1))
     }
 }
 
@@ -248,6 +268,7 @@ impl ReturnTimes {
 mod tests {
     use super::{BusyThroughput, Correction, Meter, Outlook, ReturnTimes, ServiceTime};
     use crate::time::Mono;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn at(seconds: f64) -> Mono {
@@ -385,6 +406,34 @@ mod tests {
         }
         assert!((service.mean_seconds().unwrap() - 0.1).abs() < 1e-6);
         assert!((service.variation() - 0.5).abs() < 1e-3, "{}", service.variation());
+    }
+
+    /// How many of so many callers, refused at once, come back in each whole second.
+    fn returns(callers: usize, per_second: Option<f64>) -> BTreeMap<u64, usize> {
+        let (mut times, mut chance) = (ReturnTimes::default(), fastrand::Rng::with_seed(7));
+        let mut returns = BTreeMap::new();
+        for _ in 0..callers {
+            let told = times.next(Duration::from_secs(5), per_second, at(0.0), chance.f64());
+            *returns.entry(told.as_secs()).or_default() += 1;
+        }
+        returns
+    }
+
+    #[test]
+    fn without_a_capacity_a_crowd_comes_back_at_an_assumed_pace_and_within_a_minute() {
+        let few = returns(300, None);
+        assert!(few.values().all(|callers| *callers <= 20), "{few:?}");
+        assert!(few.keys().all(|second| (5..39).contains(second)), "{few:?}");
+        let many = returns(6_000, None);
+        assert!(many.values().all(|callers| *callers <= 200), "{many:?}");
+        assert!(many.keys().all(|second| (5..72).contains(second)), "{many:?}");
+    }
+
+    #[test]
+    fn whoever_could_not_come_back_within_an_hour_comes_at_any_time_in_the_second_half_of_it() {
+        let returns = returns(3_600, Some(0.001));
+        assert!(returns.values().all(|callers| *callers <= 12), "{returns:?}");
+        assert!(returns.keys().skip(2).all(|second| (1_800..=3_600).contains(second)), "{returns:?}");
     }
 
     #[test]

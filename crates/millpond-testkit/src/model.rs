@@ -150,7 +150,7 @@ pub struct Queue {
     pub measured: bool,
     /// Messages given up in a row.
     pub deaths: u32,
-    /// Enqueues that wait for room, first come first.
+    /// Enqueues that wait for room, in the order of their coming.
     pub blocked: VecDeque<Blocked>,
     /// What is owed to whom in its order.
     pub turns: Turns,

@@ -1,27 +1,29 @@
 //! Callers who wait at the door for room, where a queue's overflow says so.
 //!
-//! Owns their line: first come, first served, bounded in number and bytes; a later one never overtakes, however small.
-//! Must never accept a part of what waits, nor anything of a caller who has left.
+//! Owns their lines, one for each class: the more critical first, within a class first come, first served, bounded in
+//! number and bytes. Whoever waits, waits for its own share of the bounds and for nobody less critical. Must never accept
+//! a part of what waits, nor anything of a caller who has left.
 
-use super::bounds::{Excess, KEYS};
+use super::bounds::{Excess, KEYS, share};
 use super::{Pond, WAITING_MAX, WaitingFor};
 use crate::command::{EnqueueError, NewMessage, Reply, RequestId, StorageState};
-use crate::message::QueueNumber;
+use crate::message::{Criticality, QueueNumber};
 use crate::settings::Overflow;
 use crate::time::Now;
 use std::collections::VecDeque;
 
-/// Callers that may wait at the door of one queue; further ones are refused at once.
-const CALLERS_MAX: usize = 1000;
-/// Bytes of all messages that may wait at the door of one queue; what would exceed it is refused at once.
+/// Callers that may wait at the door of one queue; further ones are refused at once. As of every bound, sheddable ones may
+/// use a part of it, or they would take the places of those for whom there will be room first.
+const CALLERS_MAX: u64 = 1000;
+/// Bytes of all messages that may wait at the door of one queue; what would exceed it is refused at once. Shared alike.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// What a caller finds at a queue's door.
 pub(super) enum Door {
     /// It need not wait.
     Open,
-    /// It waits for room.
-    Full,
+    /// It waits for room, in the line of this class.
+    Full(Criticality),
     /// There will never be room for all that it brings; the bound, in words.
     TooNarrow(&'static str),
 }
@@ -33,46 +35,57 @@ struct Caller {
     messages: Vec<NewMessage>,
 }
 
-/// The line of one queue.
+/// Those who wait at the door of one queue.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    line: VecDeque<Caller>,
+    lines: [VecDeque<Caller>; Criticality::ALL.len()],
     bytes: u64,
 }
 
 impl Blocked {
     pub(super) fn is_empty(&self) -> bool {
-        self.line.is_empty()
+        self.lines.iter().all(VecDeque::is_empty)
     }
 
     pub(super) fn callers(&self) -> u64 {
-        self.line.len() as u64
+        self.lines.iter().map(|line| line.len() as u64).sum()
     }
 
-    fn has_room_for(&self, bytes: u64) -> bool {
-        self.line.len() < CALLERS_MAX && self.bytes.saturating_add(bytes) <= BYTES_MAX
+    /// Whether anybody waits who is let in before a newcomer of this class.
+    pub(super) fn is_before(&self, class: Criticality) -> bool {
+        self.lines[..=class.index()].iter().any(|line| !line.is_empty())
     }
 
-    fn push(&mut self, caller: Caller) {
+    fn has_room_for(&self, class: Criticality, bytes: u64) -> bool {
+        self.callers() < share(CALLERS_MAX, class)
+            && self.bytes.saturating_add(bytes) <= share(BYTES_MAX, class)
+    }
+
+    fn push(&mut self, class: Criticality, caller: Caller) {
         self.bytes += bytes_of(&caller.messages);
-        self.line.push_back(caller);
+        self.lines[class.index()].push_back(caller);
     }
 
-    fn remove(&mut self, place: usize) -> Option<Caller> {
-        let caller = self.line.remove(place)?;
+    fn remove(&mut self, class: Criticality, place: usize) -> Option<Caller> {
+        let caller = self.lines[class.index()].remove(place)?;
         self.bytes -= bytes_of(&caller.messages);
         Some(caller)
     }
 
     fn take(&mut self, request: RequestId) -> Option<Caller> {
-        let place = self.line.iter().position(|caller| caller.request == request)?;
-        self.remove(place)
+        let place = |line: &VecDeque<Caller>| line.iter().position(|caller| caller.request == request);
+        Criticality::ALL.into_iter().find_map(|class| self.remove(class, place(&self.lines[class.index()])?))
+    }
+
+    fn take_first(&mut self) -> Option<Caller> {
+        Criticality::ALL.into_iter().find_map(|class| self.remove(class, 0))
     }
 
     pub(super) fn assert_consistent(&self) {
-        assert_eq!(self.bytes, self.line.iter().map(|caller| bytes_of(&caller.messages)).sum::<u64>());
+        let bytes = self.lines.iter().flatten().map(|caller| bytes_of(&caller.messages)).sum::<u64>();
+        assert_eq!(self.bytes, bytes);
         assert!(
-            self.line.len() <= CALLERS_MAX && self.bytes <= BYTES_MAX,
+            self.callers() <= CALLERS_MAX && self.bytes <= BYTES_MAX,
             "bounds of those who wait at the door"
         );
     }
@@ -88,7 +101,8 @@ fn keyed(messages: &[&NewMessage]) -> u64 {
 }
 
 impl Pond {
-    /// What a caller finds. It has to wait for room alone, or because others wait before it.
+    /// What a caller finds. It has to wait for room alone, or because others wait before it. What brings several
+    /// messages waits in the line of the least critical, for whose share it has to wait.
     pub(super) fn door(&self, number: QueueNumber, messages: &[NewMessage], now: Now) -> Door {
         let queue = self.queue_ref(number);
         if !self.blocks(number) {
@@ -104,8 +118,9 @@ impl Pond {
         let predicted = queue.settings.max_wait.and_then(|max| {
             self.predicted_wait_of_new(number, first, outlook, now).filter(|predicted| *predicted > max)
         });
-        let is_full = !queue.blocked.is_empty() || !self.fits(number, &wanting);
-        if predicted.is_none() && is_full { Door::Full } else { Door::Open }
+        let class = wanting.iter().map(|new| new.criticality).fold(first.criticality, Criticality::max);
+        let is_full = queue.blocked.is_before(class) || !self.fits(number, &wanting);
+        if predicted.is_none() && is_full { Door::Full(class) } else { Door::Open }
     }
 
     fn blocks(&self, number: QueueNumber) -> bool {
@@ -129,7 +144,8 @@ impl Pond {
     fn fits(&self, number: QueueNumber, wanting: &[&NewMessage]) -> bool {
         let queue = self.queue_ref(number);
         let held = (queue.unfinished, queue.unfinished_bytes);
-        self.has_room_for_keys(number, keyed(wanting)) && self.excess_of_all(number, held, wanting).is_none()
+        self.has_room_for_keys(number, keyed(wanting), 0)
+            && self.excess_of_all(number, held, wanting).is_none()
     }
 
     /// By how much they exceed a bound, each with those before it, beside so many messages and bytes.
@@ -166,16 +182,17 @@ impl Pond {
         &mut self,
         request: RequestId,
         number: QueueNumber,
+        class: Criticality,
         messages: Vec<NewMessage>,
         now: Now,
     ) {
-        let room = self.waiting.len() < WAITING_MAX;
-        if !room || !self.queue_ref(number).blocked.has_room_for(bytes_of(&messages)) {
+        let room = (self.waiting.len() as u64) < share(WAITING_MAX as u64, class);
+        if !room || !self.queue_ref(number).blocked.has_room_for(class, bytes_of(&messages)) {
             return self.refuse_full(request, number, &messages, now);
         }
         let queue = self.queue_mut(number);
         let until = now.mono.plus(queue.settings.block_for);
-        queue.blocked.push(Caller { request, messages });
+        queue.blocked.push(class, Caller { request, messages });
         self.start_waiting(request, WaitingFor::Room(number), until);
     }
 
@@ -222,26 +239,31 @@ impl Pond {
         }
     }
 
-    /// The first of those who wait, if it waits no longer; with the bound that it can never keep, if the bounds were
-    /// lowered meanwhile.
+    /// The next of those who wait, if it waits no longer; with the bound that it can never keep, if the bounds were
+    /// lowered meanwhile. Room goes to the first of the most critical; who needs none waits for nobody of another class.
     fn next_to_enter(&mut self, number: QueueNumber) -> Option<(Caller, Option<&'static str>)> {
-        let first = self.queue_ref(number).blocked.line.front()?;
-        // Where waiting makes no sense any more, each gets its answer.
-        let (mut enters, mut never) = (!self.blocks(number), None);
-        if !enters {
-            let wanting = self.wanting_room(number, &first.messages);
-            never = self.never_fits(number, &wanting);
-            enters = never.is_some() || wanting.is_empty() || self.fits(number, &wanting);
+        let mut is_before = false;
+        for class in Criticality::ALL {
+            let Some(first) = self.queue_ref(number).blocked.lines[class.index()].front() else { continue };
+            // Where waiting makes no sense any more, each gets its answer.
+            let (mut enters, mut never) = (!self.blocks(number), None);
+            if !enters {
+                let wanting = self.wanting_room(number, &first.messages);
+                never = self.never_fits(number, &wanting);
+                let fits = || !is_before && self.fits(number, &wanting);
+                enters = never.is_some() || wanting.is_empty() || fits();
+            }
+            if enters {
+                return self.queue_mut(number).blocked.remove(class, 0).map(|first| (first, never));
+            }
+            is_before = true;
         }
-        if !enters {
-            return None;
-        }
-        self.queue_mut(number).blocked.remove(0).map(|first| (first, never))
+        None
     }
 
     /// Turns away those who wait at the door of a queue that is deleted.
     pub(super) fn turn_away(&mut self, number: QueueNumber) {
-        while let Some(caller) = self.queue_mut(number).blocked.remove(0) {
+        while let Some(caller) = self.queue_mut(number).blocked.take_first() {
             self.stop_waiting(caller.request);
             self.reply(caller.request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
         }

@@ -29,7 +29,7 @@ pub(super) struct Excess {
 }
 
 /// What of a bound a class may use: all, three quarters or half of it, rounded up.
-fn share(bound: u64, criticality: Criticality) -> u64 {
+pub(super) fn share(bound: u64, criticality: Criticality) -> u64 {
     match criticality {
         Criticality::CriticalPlus | Criticality::Critical => bound,
         Criticality::SheddablePlus => bound - bound / 4,
@@ -55,7 +55,9 @@ impl Pond {
             Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess),
         };
         let displaced = match displaced {
-            Ok(displaced) if new.key.is_none() || self.has_room_for_keys(number, 1) => displaced,
+            Ok(displaced) if new.key.is_none() || self.has_room_for_key_without(number, &displaced) => {
+                displaced
+            }
             Ok(_) => {
                 let excess = Excess { messages: 1, bytes: 0, what: KEYS };
                 return Err(self.full(number, new.criticality, Some(excess), outlook, now));
@@ -161,7 +163,15 @@ impl Pond {
         by_bytes.max(excess.messages as f64).max(1.0)
     }
 
-    /// Whom a new message of a class displaces: the oldest of the least critical that are not more critical than it.
+    /// Whether one more key can be remembered once these messages are no more.
+    fn has_room_for_key_without(&self, number: QueueNumber, displaced: &[Seq]) -> bool {
+        let has_key = |seq: &&Seq| self.slot(**seq).message.key.is_some();
+        let gone = displaced.iter().filter(has_key).count() as u64;
+        self.has_room_for_keys(number, 1, gone)
+    }
+
+    /// Whom a new message of a class displaces: the oldest ready ones of the least critical that are not more critical
+    /// than it, whether they are durable yet or stand behind others of their group: what came last shall stay.
     /// `None`: nobody, it does not fit.
     fn displaced(&self, number: QueueNumber, criticality: Criticality, excess: Excess) -> Option<Vec<Seq>> {
         let queue = self.queue_ref(number);
@@ -170,7 +180,7 @@ impl Pond {
         }
         let ready = &queue.ready;
         let classes = Criticality::ALL.into_iter().rev().filter(|class| *class >= criticality);
-        let places = classes.flat_map(|class| ready.eligible_in(class)).take(DISPLACED_MAX);
+        let places = classes.flat_map(|class| ready.all_in(class)).take(DISPLACED_MAX);
         let (mut displaced, mut bytes) = (Vec::new(), 0);
         for seq in places.map(|place| ready.seq_at(place)) {
             displaced.push(seq);

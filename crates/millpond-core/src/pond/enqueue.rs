@@ -23,8 +23,14 @@ impl Pond {
             return self.reply(request, Reply::Enqueued(Err(EnqueueError::UnknownQueue)));
         };
         match self.door(number, &messages, now) {
-            Door::Open => self.enqueue_now(request, number, &messages, now),
-            Door::Full => self.block(request, number, messages, now),
+            Door::Open => {
+                self.enqueue_now(request, number, &messages, now);
+                if messages.iter().any(|new| new.key.is_some()) {
+                    // Less critical ones that wait for room may have become repetitions of it, and need none.
+                    self.room_may_be_free(number);
+                }
+            }
+            Door::Full(class) => self.block(request, number, class, messages, now),
             Door::TooNarrow(what) => self.turn_back(request, number, &messages, what, now),
         }
     }

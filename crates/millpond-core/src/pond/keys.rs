@@ -80,11 +80,12 @@ impl Pond {
         }
     }
 
-    /// Whether so many more keys can be remembered, those of finished messages forgotten where needed.
-    pub(super) fn has_room_for_keys(&self, number: QueueNumber, more: u64) -> bool {
+    /// Whether so many more keys can be remembered, those of finished messages forgotten where needed, once so many of
+    /// unfinished ones are gone.
+    pub(super) fn has_room_for_keys(&self, number: QueueNumber, more: u64, gone: u64) -> bool {
         let queue = self.queue_ref(number);
         let unfinished = queue.keys.known.saturating_sub(queue.keys.finished.len() as u64);
-        more == 0 || unfinished.saturating_add(more) <= queue.settings.max_keys
+        more == 0 || unfinished.saturating_sub(gone).saturating_add(more) <= queue.settings.max_keys
     }
 
     /// Makes room for one more key.

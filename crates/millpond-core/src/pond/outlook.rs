@@ -16,6 +16,9 @@ const INSURMOUNTABLE_AFTER: Duration = Duration::from_mins(1);
 /// With so many service times measured, the mean counts, however many places there are.
 const SERVICE_TURNS_MAX: u64 = 20;
 
+/// Spread of the times between two starts where a target is throttling: as if they came by chance.
+const THROTTLED_VARIATION: f64 = 1.0;
+
 impl Pond {
     /// What a promise can rest on; `None` while nothing can be promised.
     pub(super) fn outlook(&self, number: QueueNumber, now: Now) -> Option<Outlook> {
@@ -46,12 +49,15 @@ impl Pond {
         let slots = queue.settings.concurrency.map_or(slots, |cap| slots.min(f64::from(cap)));
         let by_slots = slots / service_seconds?;
         let by_rate = target.settings.rate.map_or(f64::INFINITY, |rate| rate.per_second() / sharing);
-        Some(Outlook {
-            capacity_per_second: by_slots.min(by_rate),
-            variation,
-            hold: target.throttled_for(now.mono),
-            correction,
-        })
+        let by_caps = by_slots.min(by_rate);
+        // One that asks for one pause after the other does what it did over them: its places are mostly empty then. And it
+        // does that by fits and starts, which no service time tells of.
+        let over_pauses = queue.busy.at_most_per_second().filter(|_| target.is_throttling(now.mono));
+        let (capacity_per_second, variation) = match over_pauses {
+            Some(measured) if measured < by_caps => (measured, variation.max(THROTTLED_VARIATION)),
+            _ => (by_caps, variation),
+        };
+        Some(Outlook { capacity_per_second, variation, hold: target.throttled_for(now.mono), correction })
     }
 
     pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {

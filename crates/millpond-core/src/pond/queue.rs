@@ -179,7 +179,7 @@ impl Queue {
         match slot.message.phase {
             Phase::Ready if !slot.visible => {
                 self.arriving += 1;
-                self.ready.count_arriving(criticality, tenant, 1);
+                self.ready.insert_arriving(self.ready_of(slot));
             }
             Phase::Ready => self.ready.insert(self.ready_of(slot)),
             Phase::Delayed => self.delayed += 1,
@@ -210,7 +210,7 @@ impl Queue {
         match slot.message.phase {
             Phase::Ready if !slot.visible => {
                 self.arriving -= 1;
-                self.ready.count_arriving(criticality, tenant, -1);
+                self.ready.remove_arriving(self.ready_of(slot));
             }
             Phase::Ready => self.ready.remove(self.ready_of(slot)),
             Phase::Delayed => self.delayed -= 1,

@@ -385,8 +385,9 @@ impl Pond {
         }
         let message = &self.slot(seq).message;
         let (class, bytes) = (message.criticality, u64::from(message.size_bytes));
-        // Those who wait at the door come first: what a replay took from them bit by bit, they would wait for in vain.
-        !queue.blocked.is_empty() || self.excess(number, class, 1, bytes).is_some()
+        // Those who wait at the door for no lesser work come first: what a replay took from them bit by bit, they would
+        // wait for in vain.
+        queue.blocked.is_before(class) || self.excess(number, class, 1, bytes).is_some()
     }
 
     fn replay_one(&mut self, seq: Seq, now: Now) {

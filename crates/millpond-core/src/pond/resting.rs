@@ -4,6 +4,7 @@
 //! it has ended without anybody having had it, or its first hand-out has completed it: what differs between such
 //! messages are times and sizes, and what they share is written once. Must never hold a message that anything else is known of.
 
+use super::order::merged;
 use super::shelf::Shelf;
 use super::slot::Slot;
 use crate::identity::Seq;
@@ -426,19 +427,6 @@ fn is_plainly_completed(message: &Message) -> bool {
 
 fn is_first_life(message: &Message) -> bool {
     message.place == message.seq.0 && message.attempts == 0 && message.deliveries_before == 0
-}
-
-/// Two ascending sequences as one.
-pub(super) fn merged(
-    one: impl Iterator<Item = Seq>,
-    other: impl Iterator<Item = Seq>,
-) -> impl Iterator<Item = Seq> {
-    let (mut one, mut other) = (one.peekable(), other.peekable());
-    std::iter::from_fn(move || match (one.peek(), other.peek()) {
-        (Some(first), Some(second)) if first > second => other.next(),
-        (Some(_), _) => one.next(),
-        (None, _) => other.next(),
-    })
 }
 
 #[cfg(test)]

@@ -193,6 +193,10 @@ impl Pond {
         match outcome {
             CallOutcome::Succeeded { result } => self.complete(seq, result, now),
             CallOutcome::Throttled { failure, .. } => {
+                // Its message waits again, and the time until now counts though nothing was done in it.
+                let number = self.slot(seq).message.queue;
+                let queue = self.queue_mut(number);
+                queue.busy.note(queue.held.is_none(), 0, now.mono);
                 self.return_call(seq, AttemptOutcome::Throttled, Some(failure), now);
             }
             CallOutcome::Failed { failure, .. } => {

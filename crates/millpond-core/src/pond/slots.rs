@@ -4,7 +4,8 @@
 //! change what is kept.
 
 use super::awake::Awake;
-use super::resting::{Resting, merged};
+use super::order::merged;
+use super::resting::Resting;
 use super::slot::Slot;
 use crate::command::OpNumber;
 use crate::identity::Seq;

@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// Failures in a row after which a target counts as down, and nothing is promised any more.
 const DOWN_AFTER_FAILURES: u32 = 10;
+/// A target that asks for a pause again within so long of the end of the one before lives by its pauses; one pause alone
+/// is over when it is over. As long as the throughput of busy workers is remembered.
+const THROTTLED_LATELY: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Target {
@@ -28,6 +31,8 @@ pub(super) struct Target {
     pub(super) unnoted: bool,
     /// Asked to be left alone until then.
     pub(super) paused_until: Mono,
+    /// That was soon after an earlier pause.
+    pauses_again: bool,
     /// Queues with work for it.
     pub(super) working: u64,
     /// Those that may hand it out now, by index.
@@ -51,6 +56,7 @@ impl Target {
             called: None,
             unnoted: false,
             paused_until: Mono(i64::MIN),
+            pauses_again: false,
             working: 0,
             open: BTreeSet::new(),
             turn: 0,
@@ -113,6 +119,10 @@ impl Target {
             CallOutcome::Succeeded { .. } | CallOutcome::Dead { .. } => self.failures_in_row = 0,
             CallOutcome::Failed { .. } => self.failures_in_row = self.failures_in_row.saturating_add(1),
             CallOutcome::Throttled { pause, .. } => {
+                // Several calls may tell of the same pause.
+                if now >= self.paused_until {
+                    self.pauses_again = now.since(self.paused_until) < THROTTLED_LATELY;
+                }
                 self.paused_until = self.paused_until.max(now.plus(*pause));
             }
             CallOutcome::Interrupted => {}
@@ -121,6 +131,11 @@ impl Target {
 
     pub(super) fn is_down(&self) -> bool {
         self.failures_in_row >= DOWN_AFTER_FAILURES
+    }
+
+    /// Whether it has asked for one pause after the other lately: then its places say nothing of what it bears.
+    pub(super) fn is_throttling(&self, now: Mono) -> bool {
+        self.pauses_again && now.since(self.paused_until) < THROTTLED_LATELY
     }
 
     pub(super) fn throttled_for(&self, now: Mono) -> Duration {

@@ -1,4 +1,4 @@
-//! Callers who wait at the door: in their order, bounded, let in as there is room, forgotten when they leave.
+//! Callers who wait at the door: by class, in their order, bounded, let in as there is room, forgotten when they leave.
 
 use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, message_of, ms, name, s};
 use millpond_core::command::{Command, EnqueueError, Input, NewMessage, Reply, RequestId, StorageState};
@@ -234,10 +234,13 @@ fn work_that_would_start_too_late_is_refused_at_once() {
     assert_eq!(told(&mut rig, waiting), None, "while nothing can be predicted, it waits");
 }
 
+fn of(criticality: Criticality) -> NewMessage {
+    NewMessage { criticality, ..message() }
+}
+
 #[test]
 fn each_class_waits_for_its_share() {
     let mut rig = Rig::new(blocking(4));
-    let of = |criticality| NewMessage { criticality, ..message() };
     rig.fill(2);
     let sheddable = knock(&mut rig, vec![of(Criticality::Sheddable)]);
     assert_eq!(told(&mut rig, sheddable), None);
@@ -260,6 +263,98 @@ fn the_line_is_bounded_in_callers_and_bytes() {
     let large = knock(&mut rig, vec![message_of(40 << 20)]);
     let larger = knock(&mut rig, vec![message_of(30 << 20)]);
     assert_eq!((told(&mut rig, large), told(&mut rig, larger)), (None, Some((Vec::new(), 1))));
+}
+
+#[test]
+fn nobody_waits_for_less_critical_ones_who_have_used_up_their_share() {
+    for waits in Criticality::ALL {
+        for comes in Criticality::ALL {
+            let mut rig = Rig::new(blocking(20));
+            // As full as the class that waits may make it.
+            let share = [20, 20, 15, 10][waits.index()];
+            rig.fill(share);
+            let waiting: Vec<RequestId> = (0..50).map(|_| knock(&mut rig, vec![of(waits)])).collect();
+            let newcomer = knock(&mut rig, vec![of(comes)]);
+            let is_let_in = [20, 20, 15, 10][comes.index()] > share;
+            assert_eq!(told(&mut rig, newcomer).is_some(), is_let_in, "{comes:?} where {waits:?} waits");
+            assert!(waiting.into_iter().all(|request| told(&mut rig, request).is_none()));
+        }
+    }
+}
+
+#[test]
+fn room_goes_to_the_most_critical_and_within_a_class_to_whoever_came_first() {
+    let mut rig = Rig::new(blocking(1));
+    rig.fill(1);
+    let coming = [3, 1, 2, 0, 1, 3, 0].map(|class: usize| (class, Criticality::ALL[class]));
+    let mut waiting: Vec<(usize, RequestId)> =
+        coming.iter().map(|(class, criticality)| (*class, knock(&mut rig, vec![of(*criticality)]))).collect();
+    waiting.sort_by_key(|(class, _)| *class);
+    let waiting: Vec<RequestId> = waiting.into_iter().map(|(_, request)| request).collect();
+    for next in 0..waiting.len() {
+        finish_one(&mut rig);
+        assert!(told(&mut rig, waiting[next]).is_some(), "the {next}th is let in");
+        assert!(waiting[next + 1..].iter().all(|&request| told(&mut rig, request).is_none()), "and only it");
+    }
+}
+
+#[test]
+fn a_less_critical_one_never_overtakes_however_small() {
+    let mut rig = Rig::new(QueueSettings { max_bytes: 100, max_messages: None, ..blocking(1) });
+    rig.enqueue(message_of(20)).unwrap();
+    let large = knock(&mut rig, vec![message_of(90)]);
+    let small = knock(&mut rig, vec![NewMessage { criticality: Criticality::Sheddable, ..message_of(1) }]);
+    assert_eq!((told(&mut rig, large), told(&mut rig, small)), (None, None));
+    rig.input(Input::Abandon(large));
+    assert!(told(&mut rig, small).is_some());
+}
+
+#[test]
+fn a_batch_of_several_classes_waits_among_the_least_critical_of_them() {
+    let mut rig = Rig::new(blocking(4));
+    rig.fill(2);
+    let mixed = knock(&mut rig, vec![of(Criticality::CriticalPlus), of(Criticality::Sheddable)]);
+    let critical = knock(&mut rig, vec![message()]);
+    assert_eq!((told(&mut rig, mixed), told(&mut rig, critical)), (None, Some((vec![Seq(3)], 0))));
+    for _ in 0..3 {
+        finish_one(&mut rig);
+    }
+    assert_eq!(told(&mut rig, mixed), Some((vec![Seq(4), Seq(5)], 0)));
+}
+
+#[test]
+fn what_became_a_repetition_while_it_waited_waits_for_nobody_more_critical() {
+    let sheddable = NewMessage { criticality: Criticality::Sheddable, ..keyed(1, 1) };
+    let mut rig = Rig::new(blocking(4));
+    rig.fill(2);
+    let waiting = knock(&mut rig, vec![sheddable]);
+    assert_eq!(told(&mut rig, waiting), None);
+    let seq = rig.enqueue(keyed(1, 1)).unwrap().seq;
+    assert_eq!(told(&mut rig, waiting), Some((vec![seq], 0)), "as soon as it is known");
+}
+
+#[test]
+fn the_places_of_those_who_wait_are_shared_as_the_bounds_are() {
+    for (class, share) in Criticality::ALL.into_iter().zip([1000, 1000, 750, 500]) {
+        let mut rig = Rig::new(blocking(1));
+        rig.fill(1);
+        let of = |class, bytes| vec![NewMessage { criticality: class, ..message_of(bytes) }];
+        for _ in 0..share {
+            let request = knock(&mut rig, of(class, 0));
+            assert_eq!(told(&mut rig, request), None, "{class:?}");
+        }
+        let one_more = knock(&mut rig, of(class, 0));
+        assert_eq!(told(&mut rig, one_more), Some((Vec::new(), 1)), "{class:?}");
+        let critical = knock(&mut rig, of(Criticality::Critical, 0));
+        assert_eq!(told(&mut rig, critical).is_none(), share < 1000, "beside waiting {class:?}");
+        let mut rig = Rig::new(blocking(1));
+        rig.fill(1);
+        let large = knock(&mut rig, of(class, (share << 20) * 64 / 1000));
+        let one_more = knock(&mut rig, of(class, 1 << 20));
+        assert_eq!((told(&mut rig, large), told(&mut rig, one_more)), (None, Some((Vec::new(), 1))));
+        let critical = knock(&mut rig, of(Criticality::Critical, 16 << 20));
+        assert_eq!(told(&mut rig, critical).is_none(), share < 1000, "beside the bytes of {class:?}");
+    }
 }
 
 #[test]
@@ -324,4 +419,17 @@ fn a_replay_waits_behind_those_at_the_door_and_goes_on_at_once_as_there_is_room(
     finish_one(&mut rig);
     rig.pass(Duration::ZERO);
     assert_eq!((rig.stats().dead, rig.stats().ready), (0, 2));
+}
+
+#[test]
+fn a_replay_waits_for_no_less_critical_ones_at_the_door() {
+    let mut rig = Rig::new(blocking(4));
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    rig.settle(receipt, dead()).unwrap();
+    rig.fill(2);
+    let sheddable = knock(&mut rig, vec![of(Criticality::Sheddable)]);
+    rig.replay(ReplayWhich::All).unwrap();
+    rig.pass(Duration::ZERO);
+    assert_eq!((told(&mut rig, sheddable), rig.stats().dead, rig.stats().ready), (None, 0, 3));
 }

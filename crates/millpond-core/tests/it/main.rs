@@ -35,5 +35,6 @@ mod restart;
 mod restart_targets;
 mod rig;
 mod settings;
+mod throttling;
 mod words;
 mod world;

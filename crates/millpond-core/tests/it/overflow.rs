@@ -1,7 +1,7 @@
-//! What happens at a bound: shares of the classes, and the oldest work given up for the newest.
+//! What happens at a bound: shares of the classes, and the oldest work given up for the newest, at any moment.
 
-use crate::rig::{QUEUE, Rig, complete, message, message_of, ms, name, retry_in, s};
-use millpond_core::command::{Accepted, Command, EnqueueError, NewMessage, Reply};
+use crate::rig::{QUEUE, Rig, complete, keyed, message, message_of, ms, name, retry_in, s};
+use millpond_core::command::{Accepted, Command, EnqueueError, NewMessage, Reply, RequestId};
 use millpond_core::identity::Seq;
 use millpond_core::message::{Criticality, Phase};
 use millpond_core::name::Label;
@@ -168,29 +168,98 @@ fn what_was_delayed_is_dropped_in_its_place() {
     }
 }
 
-#[test]
-fn what_is_not_durable_yet_is_not_dropped() {
-    let mut rig = dropping(2);
+/// Asks for messages whose durability is held back, then makes everything durable.
+fn all_at_once(rig: &mut Rig, requests: usize, each: usize) -> Vec<Result<Accepted, EnqueueError>> {
     rig.hold_durability = true;
-    let request = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message(); 3] });
+    let messages = || vec![message(); each];
+    let ask = |rig: &mut Rig| rig.ask(Command::Enqueue { queue: name(QUEUE), messages: messages() });
+    let asked: Vec<RequestId> = (0..requests).map(|_| ask(rig)).collect();
+    assert!(asked.iter().all(|request| rig.answer(*request).is_none()), "nobody hears of it before");
     rig.make_durable();
-    let Some(Reply::Enqueued(Ok(answers))) = rig.answer(request) else { panic!("answered") };
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
-    assert_eq!(rig.stats().totals.dropped, 0);
+    rig.hold_durability = false;
+    let mut answers = Vec::new();
+    for request in asked {
+        let Some(Reply::Enqueued(Ok(answer))) = rig.answer(request) else { panic!("answered") };
+        answers.extend(answer);
+    }
+    answers
 }
 
 #[test]
-fn of_a_group_the_first_one_is_dropped_and_the_next_one_goes_on() {
-    let mut rig = dropping(2);
+fn the_newest_stay_though_none_is_durable_yet_and_though_they_come_in_one_batch() {
+    for (requests, each) in [(24, 1), (1, 24), (3, 8)] {
+        let mut rig = dropping(10);
+        let answers = all_at_once(&mut rig, requests, each);
+        let seqs: Vec<Seq> = answers.into_iter().map(|answer| answer.expect("accepted").seq).collect();
+        assert_eq!(phases(&mut rig, &seqs[..14]), [Phase::Dropped; 14], "{requests} at once with {each}");
+        assert_eq!(phases(&mut rig, &seqs[14..]), [Phase::Ready; 10]);
+        let stats = rig.stats();
+        assert_eq!((stats.ready, stats.totals.dropped, stats.totals.refused()), (10, 14, 0));
+        assert_eq!(rig.lease_one().seq, seqs[14], "the oldest that is left");
+    }
+}
+
+#[test]
+fn wherever_the_log_ends_the_bound_is_kept_and_only_the_oldest_are_missing() {
+    let mut rig = dropping(4);
+    rig.fill(2);
+    let before = rig.log.len();
+    all_at_once(&mut rig, 3, 3);
+    let log = rig.log.clone();
+    for kept in before..=log.len() {
+        rig.log = log[..kept].to_vec();
+        rig.durable = kept;
+        rig.restart();
+        let known: Vec<Phase> =
+            (1..=11).map_while(|seq| Some(rig.status(Seq(seq)).ok()?.message.phase)).collect();
+        let dropped = known.iter().take_while(|phase| **phase == Phase::Dropped).count();
+        assert!(known[dropped..].iter().all(|phase| *phase == Phase::Ready), "{kept} records: {known:?}");
+        let ready = known.len() - dropped;
+        assert!((1..=4).contains(&ready), "{kept} records: {known:?}");
+    }
+}
+
+#[test]
+fn what_is_dropped_on_its_way_to_the_disk_is_never_handed_out() {
+    let mut rig = dropping(1);
+    let waiting = rig.ask(Command::Lease(Rig::wish(3, s(30))));
+    rig.hold_durability = true;
+    let asked = rig.ask(Command::Enqueue { queue: name(QUEUE), messages: vec![message(); 3] });
+    rig.make_durable();
+    let Some(Reply::Enqueued(Ok(answers))) = rig.answer(asked) else { panic!("answered") };
+    let last = answers.last().unwrap().as_ref().unwrap().seq;
+    let Some(Reply::Leased(Ok(leased))) = rig.answer(waiting) else { panic!("handed out") };
+    assert_eq!(leased.iter().map(|one| one.receipt.seq).collect::<Vec<_>>(), [last]);
+}
+
+#[test]
+fn a_group_loses_its_oldest_that_nobody_has_and_goes_on_with_the_next() {
+    let mut rig = dropping(3);
     let grouped = || NewMessage { group: Some(Label::new("a").unwrap()), ..message() };
-    let seqs = [rig.enqueue(grouped()).unwrap().seq, rig.enqueue(grouped()).unwrap().seq];
-    let third = rig.enqueue(grouped()).unwrap().seq;
+    let seqs: Vec<Seq> = (0..3).map(|_| rig.enqueue(grouped()).unwrap().seq).collect();
+    let fourth = rig.enqueue(grouped()).unwrap().seq;
     assert_eq!(rig.phase(seqs[0]), Phase::Dropped);
     let receipt = rig.lease_one();
     assert_eq!(receipt.seq, seqs[1]);
-    assert!(is_full(&rig.enqueue(grouped())), "the rest of the group is not eligible");
+    let fifth = rig.enqueue(grouped()).unwrap().seq;
+    assert_eq!(phases(&mut rig, &seqs), [Phase::Dropped, Phase::Leased, Phase::Dropped]);
+    assert_eq!(rig.lease(1).len(), 0, "its first one is in work");
     rig.settle(receipt, complete()).unwrap();
-    assert_eq!(rig.lease_one().seq, third);
+    let next = rig.lease_one();
+    assert_eq!(next.seq, fourth);
+    rig.settle(next, complete()).unwrap();
+    assert_eq!(rig.lease_one().seq, fifth);
+}
+
+#[test]
+fn the_key_of_what_is_dropped_makes_room_for_the_key_of_the_newest() {
+    let overflow = Overflow::DropOldest;
+    let settings = QueueSettings { max_messages: Some(2), max_keys: 2, overflow, ..QueueSettings::default() };
+    let mut rig = Rig::new(settings);
+    for key in 1..=5 {
+        rig.enqueue(keyed(key, 1)).unwrap();
+    }
+    assert!(!rig.enqueue(keyed(1, 1)).unwrap().duplicate, "the key of the first one is forgotten");
 }
 
 #[test]

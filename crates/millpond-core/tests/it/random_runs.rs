@@ -280,7 +280,7 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 35] = [
+const MARKS: [&str; 39] = [
     "a burst of dead letters pauses the queue",
     "a message stays that has expired, for dead letters are full",
     "a consumer has all it may have",
@@ -292,6 +292,8 @@ const MARKS: [&str; 35] = [
     "a lower class takes its share",
     "a lower class waits for a higher one",
     "a message expires behind its group's head",
+    "a message is dropped before it is durable",
+    "a message is dropped behind its group's head",
     "a message is dropped for a newer one",
     "a message is refused, and dropping others would not help",
     "a new key is refused",
@@ -304,7 +306,9 @@ const MARKS: [&str; 35] = [
     "a retry is held back by the budget",
     "a tenant takes its turn",
     "an enqueue leaves the line for room",
+    "an enqueue passes by less critical ones that wait for room",
     "an enqueue that waited for room is accepted",
+    "an enqueue that waits overtakes a less critical one",
     "an enqueue waits for room",
     "an enqueue waits for room in vain",
     "an old message gets the side share of the newest",

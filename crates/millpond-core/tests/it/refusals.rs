@@ -122,6 +122,24 @@ fn whoever_brings_much_is_sent_away_until_so_many_bytes_are_free() {
 }
 
 #[test]
+fn a_crowd_that_is_refused_while_nothing_is_known_does_not_come_back_together() {
+    let full = QueueSettings { max_messages: Some(1), ..QueueSettings::default() };
+    let held = QueueSettings { max_messages: Some(1), ..five_per_second() };
+    for (settings, is_paused) in [(full, false), (held, true)] {
+        let mut rig = Rig::new(settings);
+        rig.fill(1);
+        rig.pause(is_paused);
+        let mut returns = BTreeMap::<Duration, usize>::new();
+        for _ in 0..300 {
+            let told = retry_after(&rig.enqueue(message()).unwrap_err());
+            *returns.entry(in_whole_seconds(told)).or_default() += 1;
+        }
+        assert!(returns.values().all(|callers| *callers <= 20), "in one second: {returns:?}");
+        assert!(returns.keys().all(|told| (s(5)..=s(39)).contains(told)), "{returns:?}");
+    }
+}
+
+#[test]
 fn nobody_is_sent_away_for_longer_than_an_hour() {
     let settings = QueueSettings { expected_service_time: Some(s(600)), ..five_per_second() };
     let mut rig = Rig::new(QueueSettings { max_messages: Some(1), ..settings });

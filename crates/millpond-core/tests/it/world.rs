@@ -18,7 +18,7 @@ use millpond_core::notice::Notice;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now, Wall};
-use millpond_testkit::model::{Candidate, Message, Model, Taker, Verdict};
+use millpond_testkit::model::{Candidate, Message, Model, Taker};
 use replays::Paced;
 use shape::{Shape, label, names};
 use std::collections::{BTreeMap, BTreeSet};
@@ -452,7 +452,7 @@ impl World {
     /// Nothing that could be handed out lies about, and nothing waits for room that is there.
     fn judge_idleness(&mut self) {
         for queue in 0..3 {
-            let blocked = self.model.judge_blocked(queue).filter(|verdict| *verdict != Verdict::Block);
+            let blocked = self.model.judge_blocked(queue);
             let free = self.storage == StorageState::Roomy;
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
             self.judge_stuck(queue);

@@ -48,24 +48,31 @@ impl Model {
             return Verdict::TooLarge;
         }
         let (messages, bytes) = self.unfinished(queue);
-        let room_for_key = self.has_room_for_key(queue, new);
+        let room_for_key = self.has_room_for_key(queue, new, &[]);
         let fits = self.fits(queue, new, messages, bytes);
-        let waits = !self.queues[queue].blocked.is_empty();
+        // Whoever is less critical waits behind it.
+        let waits = self.queues[queue].blocked.iter().any(|one| one.new.labels.class <= new.labels.class);
         match self.queues[queue].settings.overflow {
             Overflow::Block if waits || !fits || !room_for_key => Verdict::Block,
-            Overflow::DropOldest if !fits && room_for_key => self.judge_drops(queue, new, messages, bytes),
+            Overflow::DropOldest if !fits => self.judge_drops(queue, new, messages, bytes),
             _ if !fits || !room_for_key => Verdict::Full,
             _ => self.judge_wait(queue),
         }
     }
 
-    /// What the bounds say of the first of the messages that wait for room.
-    pub fn judge_blocked(&self, queue: usize) -> Option<Verdict> {
-        let new = &self.queues[queue].blocked.front()?.new;
+    /// Which of the enqueues that wait for room waits no longer, as its place, and why. Each class has its own line: its
+    /// first one gets its answer if it needs no room, and room if nobody more critical waits for any.
+    pub fn judge_blocked(&self, queue: usize) -> Option<(usize, Verdict)> {
         let (messages, bytes) = self.unfinished(queue);
-        let fits = self.fits(queue, new, messages, bytes) && self.has_room_for_key(queue, new);
-        let otherwise = if fits { Verdict::Accept } else { Verdict::Block };
-        Some(self.judge_key(queue, new).unwrap_or(otherwise))
+        let blocked = &self.queues[queue].blocked;
+        let first_of = |class| blocked.iter().position(|one| one.new.labels.class == class);
+        let firsts: Vec<usize> = Criticality::ALL.into_iter().filter_map(first_of).collect();
+        let known =
+            firsts.iter().find_map(|&place| Some((place, self.judge_key(queue, &blocked[place].new)?)));
+        let fits =
+            |new: &New| self.fits(queue, new, messages, bytes) && self.has_room_for_key(queue, new, &[]);
+        let next = firsts.first().filter(|&&place| fits(&blocked[place].new));
+        known.or_else(|| next.map(|&place| (place, Verdict::Accept)))
     }
 
     /// What is known of a new message's key, if anything.
@@ -76,10 +83,11 @@ impl Model {
         Some(if same { Verdict::Duplicate(seq) } else { Verdict::Mismatch })
     }
 
-    /// Whether one more key can be remembered, those of finished messages forgotten where needed.
-    fn has_room_for_key(&self, queue: usize, new: &New) -> bool {
-        let held =
-            self.keys.iter().filter(|((at, _), seq)| *at == queue && !self.messages[seq].phase.is_terminal());
+    /// Whether one more key can be remembered, those of finished messages forgotten where needed, and of those that are
+    /// dropped for it.
+    fn has_room_for_key(&self, queue: usize, new: &New, dropped: &[u64]) -> bool {
+        let is_over = |seq: &u64| dropped.contains(seq) || self.messages[seq].phase.is_terminal();
+        let held = self.keys.iter().filter(|((at, _), seq)| *at == queue && !is_over(seq));
         new.key.is_none() || (held.count() as u64) < self.queues[queue].settings.max_keys
     }
 
@@ -91,18 +99,19 @@ impl Model {
             && bytes + new.bytes <= share(settings.max_bytes, class)
     }
 
-    /// The oldest of the least critical that are not more critical than the new one make room for it; nobody does if
-    /// that would not be enough.
+    /// The oldest ready ones of the least critical that are not more critical than the new one make room for it, be they
+    /// durable or not; nobody does if that would not be enough.
     fn judge_drops(&self, queue: usize, new: &New, mut messages: u64, mut bytes: u64) -> Verdict {
-        let eligible = self.eligible(queue).filter(|(_, one)| one.labels.class >= new.labels.class);
-        let mut eligible: Vec<_> = eligible.collect();
-        eligible.sort_by_key(|(_, one)| (std::cmp::Reverse(one.labels.class), one.place));
+        let ready = self.of(queue, Phase::Ready).filter(|(_, one)| one.labels.class >= new.labels.class);
+        let mut ready: Vec<_> = ready.collect();
+        ready.sort_by_key(|(_, one)| (std::cmp::Reverse(one.labels.class), one.place));
         let mut victims = Vec::new();
-        for (seq, one) in eligible {
+        for (seq, one) in ready {
             victims.push(seq);
             (messages, bytes) = (messages - 1, bytes - one.bytes);
             if self.fits(queue, new, messages, bytes) {
-                return Verdict::AcceptFor(victims);
+                let room_for_key = self.has_room_for_key(queue, new, &victims);
+                return if room_for_key { Verdict::AcceptFor(victims) } else { Verdict::Full };
             }
         }
         Verdict::Full

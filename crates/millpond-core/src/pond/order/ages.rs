@@ -70,11 +70,19 @@ impl Ages {
 
     /// All places, from the lowest to the highest.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> {
-        let (mut prompt, mut late) = (self.prompt.iter().peekable(), self.late.iter().peekable());
-        std::iter::from_fn(move || match (prompt.peek(), late.peek()) {
-            (Some(one), Some(other)) if one > other => late.next(),
-            (Some(_), _) => prompt.next(),
-            (None, _) => late.next(),
-        })
+        merged(self.prompt.iter(), self.late.iter())
     }
+}
+
+/// Two ascending sequences as one.
+pub(in crate::pond) fn merged<T: Ord>(
+    one: impl Iterator<Item = T>,
+    other: impl Iterator<Item = T>,
+) -> impl Iterator<Item = T> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    std::iter::from_fn(move || match (one.peek(), other.peek()) {
+        (Some(first), Some(second)) if first > second => other.next(),
+        (Some(_), _) => one.next(),
+        (None, _) => other.next(),
+    })
 }

@@ -87,6 +87,10 @@ pub(in crate::pond) struct Class {
     pub(super) lengths: Lengths,
     /// Everything eligible.
     pub(super) ages: Ages,
+    /// What stands behind others of its group.
+    pub(super) blocked: Ages,
+    /// What is not durable yet.
+    pub(super) arriving: PlaceSet,
     /// How far it has come in the order of classes.
     pub(super) pass: u64,
 }
@@ -188,10 +192,12 @@ impl Class {
     /// Checks that turns and lengths are those of the lines.
     pub(super) fn assert_consistent(&self) {
         let mut lengths = Lengths::default();
-        let mut eligible = 0;
+        let (mut eligible, mut blocked, mut arriving) = (0, 0, 0);
         for (tenant, line) in self.lines() {
             lengths.change(0, line.len());
             eligible += line.fresh.len() + line.retries.len();
+            blocked += line.blocked.len();
+            arriving += u64::from(line.arriving);
             let fresh = self.fresh_turns.get(&line.fresh_turn).is_some_and(|known| known.as_ref() == tenant);
             let retries =
                 self.retry_turns.get(&line.retry_turn).is_some_and(|known| known.as_ref() == tenant);
@@ -205,6 +211,8 @@ impl Class {
         assert_eq!(self.taking_turns, turns(Line::is_eligible) as u64, "lines that take turns");
         assert!(self.lengths.agrees_with(&lengths), "{:?}, counted {lengths:?}", self.lengths);
         assert_eq!(self.ages.len(), eligible, "ages of everything eligible");
+        assert_eq!(self.blocked.len(), blocked, "ages of the blocked");
+        assert_eq!(self.arriving.len(), arriving, "places of what is not durable yet");
     }
 }
 

@@ -13,7 +13,7 @@ mod class;
 mod lengths;
 mod place_set;
 
-pub(super) use ages::{Age, Oldest};
+pub(super) use ages::{Age, Oldest, merged};
 pub(super) use place_set::PlaceSet;
 
 use crate::identity::Seq;
@@ -21,7 +21,6 @@ use crate::message::Criticality;
 use crate::name::Label;
 use crate::settings::{Order, Priority, QueueSettings};
 use crate::time::Mono;
-use ages::Ages;
 use budget::RetryBudget;
 use class::Class;
 pub(super) use class::Line;
@@ -95,22 +94,24 @@ pub(super) struct ReadySet {
     /// The pass of the latest hand-out: where a class begins that had no work.
     pass: u64,
     budget: RetryBudget,
-    /// Everything ready that is not eligible.
-    blocked: Ages,
     /// The numbers of messages that a replay moved to a later place.
     moved: BTreeMap<u64, Seq>,
 }
 
 impl ReadySet {
+    fn note_place(&mut self, ready: Ready<'_>) {
+        if ready.age.place != ready.seq.0 {
+            self.moved.insert(ready.age.place, ready.seq);
+        }
+    }
+
     /// Adds a message that may be seen.
     pub(super) fn insert(&mut self, ready: Ready<'_>) {
         let place = ready.age.place;
-        if place != ready.seq.0 {
-            self.moved.insert(place, ready.seq);
-        }
+        self.note_place(ready);
         let class = &mut self.classes[ready.criticality.index()];
         if ready.blocked {
-            self.blocked.insert(ready.age);
+            class.blocked.insert(ready.age);
         } else {
             // No credit was saved up while there was no work (Waldspurger, "Stride Scheduling", 1995), nor while there
             // was none but retries that were held back. Whoever could go out has not fallen behind.
@@ -128,7 +129,7 @@ impl ReadySet {
         let place = ready.age.place;
         self.moved.remove(&place);
         let class = &mut self.classes[ready.criticality.index()];
-        let ages = if ready.blocked { &mut self.blocked } else { &mut class.ages };
+        let ages = if ready.blocked { &mut class.blocked } else { &mut class.ages };
         ages.remove(ready.age);
         class.change(ready.tenant, |line| {
             let known = places_of(line, ready).remove(place);
@@ -136,11 +137,22 @@ impl ReadySet {
         });
     }
 
-    /// Counts a message that is ready, but not durable yet (`change` 1), or no longer so (-1).
-    pub(super) fn count_arriving(&mut self, criticality: Criticality, tenant: Option<&Label>, change: i32) {
-        self.classes[criticality.index()].change(tenant, |line| {
-            line.arriving = line.arriving.strict_add_signed(change);
-        });
+    /// Adds a message that is ready, but not durable yet.
+    pub(super) fn insert_arriving(&mut self, ready: Ready<'_>) {
+        self.note_place(ready);
+        let class = &mut self.classes[ready.criticality.index()];
+        let added = class.arriving.insert(ready.age.place);
+        assert!(added, "message {:?} arrived twice", ready.seq);
+        class.change(ready.tenant, |line| line.arriving += 1);
+    }
+
+    /// Takes out a message that [`ReadySet::insert_arriving`] added.
+    pub(super) fn remove_arriving(&mut self, ready: Ready<'_>) {
+        self.moved.remove(&ready.age.place);
+        let class = &mut self.classes[ready.criticality.index()];
+        let known = class.arriving.remove(ready.age.place);
+        assert!(known, "message {:?} stopped arriving without having begun", ready.seq);
+        class.change(ready.tenant, |line| line.arriving -= 1);
     }
 
     /// Counts a message that waits for its next attempt (`change` 1), or does so no longer (-1).
@@ -152,7 +164,7 @@ impl ReadySet {
 
     /// How many messages are ready and may be seen, eligible or not.
     pub(super) fn len(&self) -> u64 {
-        self.blocked.len() + self.classes.iter().map(|class| class.ages.len()).sum::<u64>()
+        self.classes.iter().map(|class| class.ages.len() + class.blocked.len()).sum()
     }
 
     /// Whether anything may be handed out.
@@ -192,7 +204,7 @@ impl ReadySet {
 
     /// The oldest ready ones: one of these is the oldest of all.
     pub(super) fn oldest(&self) -> impl Iterator<Item = Oldest> {
-        self.oldest_eligible().chain(self.blocked.oldest())
+        self.oldest_eligible().chain(self.classes.iter().flat_map(|class| class.blocked.oldest()))
     }
 
     /// The same among those that are eligible.
@@ -200,9 +212,10 @@ impl ReadySet {
         self.classes.iter().flat_map(|class| class.ages.oldest())
     }
 
-    /// The eligible messages of one class, from the lowest place to the highest.
-    pub(super) fn eligible_in(&self, criticality: Criticality) -> impl Iterator<Item = u64> {
-        self.classes[criticality.index()].ages.places()
+    /// The ready messages of one class, eligible or not, durable or not, from the lowest place to the highest.
+    pub(super) fn all_in(&self, criticality: Criticality) -> impl Iterator<Item = u64> {
+        let class = &self.classes[criticality.index()];
+        merged(class.ages.places(), merged(class.blocked.places(), class.arriving.iter()))
     }
 
     /// A tenant's line in a class, if anything of it waits.
@@ -245,12 +258,6 @@ impl ReadySet {
         for class in &self.classes {
             class.assert_consistent();
         }
-        let lines = || self.classes.iter().flat_map(Class::lines).map(|(_, line)| line);
-        assert_eq!(
-            self.blocked.len(),
-            lines().map(|line| line.blocked.len()).sum::<u64>(),
-            "ages of the blocked"
-        );
     }
 
     /// Whether it holds a message as it is described here. For checks.

@@ -59,6 +59,8 @@ impl World {
         for effect in &effects {
             if let Effect::Append { record: Record::Message { message, .. }, .. } = effect
                 && !self.model.history.contains_key(&message.seq.0)
+                // One may be dropped again for another one of its batch.
+                && !chosen.contains(&message.seq.0)
             {
                 chosen.push(message.seq.0);
             }
@@ -84,12 +86,20 @@ impl World {
                     chosen.next().map_or(Fate::TooLate, |seq| self.accept(seq, queue, new))
                 }
                 Verdict::Accept => {
+                    if !self.model.queues[queue].blocked.is_empty() {
+                        self.model.mark("an enqueue passes by less critical ones that wait for room");
+                    }
                     let seq = chosen.next().unwrap_or_else(|| panic!("{new:?} is refused"));
                     self.accept(seq, queue, new)
                 }
                 Verdict::AcceptFor(victims) => {
                     let seq = chosen.next().unwrap_or_else(|| panic!("{new:?} is refused"));
                     for victim in victims {
+                        if !self.model.is_visible(victim) {
+                            self.model.mark("a message is dropped before it is durable");
+                        } else if self.model.is_blocked(victim) {
+                            self.model.mark("a message is dropped behind its group's head");
+                        }
                         self.model.drop_oldest(victim, self.now);
                     }
                     self.accept(seq, queue, new)

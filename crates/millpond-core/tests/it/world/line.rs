@@ -1,6 +1,7 @@
-//! Enqueues that wait for room, first come, first served.
+//! Enqueues that wait for room, in one line for each class.
 //!
-//! Owns when each of them must have its answer, and which. Must never let one overtake another.
+//! Owns when each of them must have its answer, and which. Must never let one overtake another of its class, nor one that
+//! is more critical.
 
 use super::{Answer, Due, Fate, Position, World};
 use millpond_core::command::{RequestId, StorageState};
@@ -54,17 +55,22 @@ impl World {
 
     /// The first ones need no room if what they bring has been stored in the meantime.
     pub(super) fn settle_line(&mut self, queue: usize) {
-        while matches!(self.model.judge_blocked(queue), Some(Verdict::Duplicate(_) | Verdict::Mismatch)) {
-            self.leave_line(queue, 0, Fate::Full);
+        while let Some((place, Verdict::Duplicate(_) | Verdict::Mismatch)) = self.model.judge_blocked(queue) {
+            self.leave_line(queue, place, Fate::Full);
         }
     }
 
-    /// A message was stored that is not the answer to a new enqueue: the first that waits has been accepted.
+    /// A message was stored that is not the answer to a new enqueue: the one whose turn it is has been accepted.
     pub(super) fn unblocked(&mut self, seq: u64, number: QueueNumber) {
         let queue = number.0 as usize;
         self.settle_line(queue);
-        assert_eq!(self.model.judge_blocked(queue), Some(Verdict::Accept), "{seq} is accepted");
-        let blocked = self.model.queues[queue].blocked.pop_front().expect("just judged");
+        let Some((place, Verdict::Accept)) = self.model.judge_blocked(queue) else {
+            panic!("{seq} is accepted, and nobody waits for whom there is room")
+        };
+        let blocked = self.model.queues[queue].blocked.remove(place).expect("just judged");
+        if place > 0 {
+            self.model.mark("an enqueue that waits overtakes a less critical one");
+        }
         self.model.accept(seq, queue, &blocked.new, self.now);
         self.model.mark("an enqueue that waited for room is accepted");
         let position = Position::AtMost(self.model.unfinished(queue).0);
