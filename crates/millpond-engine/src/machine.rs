@@ -254,6 +254,16 @@ impl Machine {
             StorageState::SettleOnly
         };
         if state != self.storage {
+            match state {
+                StorageState::Roomy => tracing::info!("the disk has room again: new work is taken in"),
+                StorageState::NoEnqueue => tracing::error!(
+                    "the disk is full: new work is refused (507); what is here goes on, settlements and restarts too. \
+                     Free or add space"
+                ),
+                StorageState::SettleOnly => tracing::error!(
+                    "the disk is full to the last: nothing is handed out, only settlements are taken. Free or add space"
+                ),
+            }
             self.storage = state;
             self.pond.handle(Input::Storage(state), now);
             self.take_effects();
