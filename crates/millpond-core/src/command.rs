@@ -482,8 +482,12 @@ pub enum QueueError {
 /// Why a receipt did not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettleError {
-    /// The hand-out is over: settled, run out and handed to somebody else, or its message is gone.
-    #[error("the lease is over: the message was settled, or handed to somebody else")]
+    /// The hand-out is over: it was settled with another word, or it ran out and its message has gone on since, to
+    /// somebody else or to its end. Only a success is still taken while it waits for somebody else.
+    #[error(
+        "the lease is over: it was settled already, or the message went on without it: it is back in line, with somebody \
+         else, or at its end"
+    )]
     LeaseLost,
     /// The extension is longer than a lease may last in all.
     #[error("a lease lasts at most 12 hours in all")]
