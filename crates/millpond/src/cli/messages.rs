@@ -75,7 +75,7 @@ enum Action {
         /// Its id or status URL
         message: String,
         /// Stay until its life is over, at most so long
-        #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = arguments::wait)]
         wait: Option<Duration>,
     },
     /// Withdraw a message that nobody works on yet
@@ -100,7 +100,7 @@ enum Action {
         /// Its id or status URL
         message: String,
         /// Stay until its life is over, at most so long
-        #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = arguments::wait)]
         wait: Option<Duration>,
         /// Write there instead of standard output
         #[arg(long, short, value_name = "FILE")]

@@ -106,10 +106,7 @@ fn load(path: Option<&Path>) -> Result<Loaded, Failure> {
     let Some(path) = path else {
         return Ok(Loaded { configuration: Configuration::default(), warnings: Vec::new() });
     };
-    millpond_config::load(path).map_err(|error| {
-        tell(&error.to_string());
-        Failure::Told
-    })
+    arguments::load(path)
 }
 
 fn start_log(format: LogFormat) -> Result<(), Failure> {

@@ -18,10 +18,10 @@ pub(super) struct Filter {
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
     /// Only those that died since: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     since: Option<Timestamp>,
     /// Only those that died before: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     until: Option<Timestamp>,
     /// Only this tenant's
     #[arg(long, value_name = "TENANT")]

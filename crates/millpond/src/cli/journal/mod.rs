@@ -10,7 +10,7 @@ mod stats;
 mod verify;
 
 use super::arguments;
-use super::failure::{Failure, tell};
+use super::failure::Failure;
 use clap::{Args, Subcommand};
 use millpond_config::Configuration;
 use millpond_core::message::Phase;
@@ -148,11 +148,7 @@ impl DataPlace {
         let Some(path) = arguments::configuration(self.config.as_deref()) else {
             return Ok(Configuration::default().data);
         };
-        let loaded = millpond_config::load(&path).map_err(|error| {
-            tell(&error.to_string());
-            Failure::Told
-        })?;
-        Ok(loaded.configuration.data)
+        Ok(arguments::load(&path)?.configuration.data)
     }
 }
 
