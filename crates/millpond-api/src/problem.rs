@@ -287,7 +287,7 @@ impl Slug {
                 "forgotten",
                 410,
                 "The message is forgotten",
-                "The message was accepted once and its life ended so long ago that its status, its result and its idempotency key are gone: they are kept for the queue's result_retention after the end.",
+                "The message was accepted once and its life ended so long ago that its status, its result and its idempotency key are gone: they are kept for the queue's result_retention after the end. Or it was a dead letter, and was deleted or ended its own retention.",
                 "Fetch results sooner, or raise result_retention of the queue.",
             ),
             Self::TooLarge => (
