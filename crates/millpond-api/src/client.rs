@@ -330,7 +330,7 @@ impl Client {
         self.get(&["queues", queue, "stats"]).await
     }
 
-    /// Looks at messages without taking them.
+    /// One page of messages, without taking them. An empty one is not the end while it has a `next`.
     pub async fn messages(&self, queue: &str, page: &Page) -> Result<Messages, ClientError> {
         let Page { state, after, limit } = page;
         let limit = limit.map(|limit| limit.to_string());
@@ -338,7 +338,7 @@ impl Client {
         self.page(&["queues", queue, "messages"], &filters).await
     }
 
-    /// Looks at dead letters.
+    /// One page of dead letters. An empty one is not the end while it has a `next`.
     pub async fn dead_letters(&self, queue: &str, page: &DeadPage) -> Result<Messages, ClientError> {
         let DeadPage { reason, error, since, until, tenant, after, limit } = page;
         let limit = limit.map(|limit| limit.to_string());

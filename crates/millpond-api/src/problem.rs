@@ -259,8 +259,8 @@ impl Slug {
                 "lease-lost",
                 409,
                 "The lease is over",
-                "The receipt does not serve any more: the message was settled already, or its lease ran out and somebody else was handed the message. Completing late is accepted only while nobody else was handed it.",
-                "Stop working on this message; whoever holds it now settles it. If leases run out often, ask for longer ones or extend them in time.",
+                "The receipt does not serve any more: it settled the message already, or its lease ended and the message went on without it: back in line, to somebody else, or to its end (a dead letter, expired, cancelled, forgotten). Completing late is accepted only while the message waits in line.",
+                "Stop working on this message: whoever is handed it settles it, and if its life is over its status says how. If leases run out often, ask for longer ones or extend them in time.",
             ),
             Self::NotCancellable => (
                 "not-cancellable",
@@ -287,7 +287,7 @@ impl Slug {
                 "forgotten",
                 410,
                 "The message is forgotten",
-                "The message was accepted once and its life ended so long ago that its status, its result and its idempotency key are gone: they are kept for the queue's result_retention after the end.",
+                "The message was accepted once and its life ended so long ago that its status, its result and its idempotency key are gone: they are kept for the queue's result_retention after the end. Or it was a dead letter, and was deleted or ended its own retention.",
                 "Fetch results sooner, or raise result_retention of the queue.",
             ),
             Self::TooLarge => (

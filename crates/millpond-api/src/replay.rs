@@ -2,9 +2,10 @@
 //!
 //! Owns their JSON shapes. Must never know what a queue does with them.
 
-use serde::de::Error as _;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use std::fmt;
 
 /// A wish to put dead letters back to work: exactly one of `ids`, `filter` and `all`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +37,29 @@ pub struct ReplayRequest {
 
 /// An object only: by itself, serde takes an array for a struct as well, its elements for the fields in their order.
 fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ReplayFilter>, D::Error> {
-    let fields: Option<serde_json::Map<String, Value>> = Option::deserialize(deserializer)?;
-    fields.map(|fields| serde_json::from_value(Value::Object(fields)).map_err(D::Error::custom)).transpose()
+    Ok(Option::<FilterObject>::deserialize(deserializer)?.map(|FilterObject(filter)| filter))
+}
+
+struct FilterObject(ReplayFilter);
+
+impl<'de> Deserialize<'de> for FilterObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FilterVisitor)
+    }
+}
+
+struct FilterVisitor;
+
+impl<'de> Visitor<'de> for FilterVisitor {
+    type Value = FilterObject;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<FilterObject, A::Error> {
+        ReplayFilter::deserialize(MapAccessDeserializer::new(map)).map(FilterObject)
+    }
 }
 
 /// Which dead letters are meant: those that fit everything that is given.
@@ -114,6 +136,10 @@ mod tests {
         assert!(read(r#"{"filter": {"reasn": "expired"}}"#).unwrap_err().to_string().contains("reasn"));
         assert!(read(r#"{"all": true, "dryrun": true}"#).is_err());
         assert!(read(r#"{"filter": ["expired"]}"#).is_err());
+        assert!(read(r#"{"filter": null, "all": true}"#).unwrap().filter.is_none());
+        let twice =
+            read(r#"{"filter": {"reason": "expired", "reason": "rejected"}}"#).unwrap_err().to_string();
+        assert!(twice.contains("duplicate field `reason`"), "{twice}");
         assert!(read(r#"{"filter": {"reason": "expired"}, "rate": "5/s"}"#).unwrap().filter.is_some());
     }
 }

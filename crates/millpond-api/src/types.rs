@@ -476,7 +476,8 @@ pub struct QueueStats {
 pub struct Messages {
     /// In the order of their acceptance.
     pub messages: Vec<MessageStatus>,
-    /// What `after` must be to go on; `null` at the end.
+    /// What `after` must be to go on; `null` at the end, and only there: a page that is empty or shorter than its limit
+    /// is not the end while this says how to go on, because a server looks at so many messages for one page only.
     pub next: Option<String>,
 }
 

@@ -171,7 +171,7 @@ impl<'a> Section<'a> {
         let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
         let fitting = number.and_then(|number| T::try_from(number).ok());
         if fitting.is_none() {
-            let help = format!("write a whole number from 0 to {}", most.into());
+            let help = format!("write a whole number that is not negative, at most {}", most.into());
             self.wrong(report, key, format!("{integer} is out of range"), help);
         }
         fitting

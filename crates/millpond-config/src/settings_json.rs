@@ -425,7 +425,7 @@ mod tests {
             bounds in (1..=1000_u32, 1..=u64::MAX, any::<u32>(), 0.0..=1.0_f64),
             fresh in (micros(60_000_000), micros(31_622_400_000_000), micros(31_622_400_000_000)),
             attempts in (1..=1000_u32, proptest::option::of(1000..=u32::MAX)),
-            owner in proptest::option::of("\\PC{0,20}"),
+            owner in proptest::option::of("\\PC{1,20}"),
         ) -> QueueSettings {
             QueueSettings {
                 target: target.map(|text| Name::new(&text).unwrap()),

@@ -482,8 +482,12 @@ pub enum QueueError {
 /// Why a receipt did not serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SettleError {
-    /// The hand-out is over: settled, run out and handed to somebody else, or its message is gone.
-    #[error("the lease is over: the message was settled, or handed to somebody else")]
+    /// The hand-out is over: it was settled with another word, or it ran out and its message has gone on since, to
+    /// somebody else or to its end. Only a success is still taken while it waits for somebody else.
+    #[error(
+        "the lease is over: it was settled already, or the message went on without it: it is back in line, with somebody \
+         else, or at its end"
+    )]
     LeaseLost,
     /// The extension is longer than a lease may last in all.
     #[error("a lease lasts at most 12 hours in all")]
@@ -510,9 +514,14 @@ pub enum LookupError {
     /// It was never issued.
     #[error("no such message was ever accepted")]
     NeverIssued,
-    /// It was issued, and its status is past its retention.
-    #[error("the message's status is past its retention")]
+    /// It was issued, and its status is past its retention, or it was a dead letter that somebody deleted.
+    #[error("it was accepted, and is not kept any more: it is past its retention, or was deleted")]
     Forgotten,
+}
+
+/// A number with its word: one message, two messages.
+fn counted(number: u64, word: &str) -> String {
+    format!("{number} {word}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Why a queue could not be defined or deleted.
@@ -525,7 +534,9 @@ pub enum DefineError {
     #[error("there is no queue of this name")]
     Unknown,
     /// It holds unfinished messages or dead letters.
-    #[error("the queue still holds {unfinished} unfinished messages and {dead} dead letters")]
+    #[error(
+        "the queue still holds {} and {}", counted(*unfinished, "unfinished message"), counted(*dead, "dead letter")
+    )]
     InUse {
         /// Messages that are not terminal.
         unfinished: u64,
@@ -537,7 +548,8 @@ pub enum DefineError {
     Settings(#[from] SettingsError),
     /// Its order would no longer keep the messages of a group in order.
     #[error(
-        "order: {unfinished} unfinished messages are in groups, and {order} does not keep the messages of a group in order"
+        "order: the queue holds {} in groups, and {order} does not keep the messages of a group in order",
+        counted(*unfinished, "unfinished message")
     )]
     GroupsUnfinished {
         /// The order that was wanted.
@@ -547,7 +559,8 @@ pub enum DefineError {
     },
     /// Its order would keep groups, while messages of groups go out in any order.
     #[error(
-        "order: {released} unfinished messages with a group came back where groups are not kept, and {order} would promise their order"
+        "order: the queue holds {} with a group that came back where groups are not kept, and {order} would promise their order",
+        counted(*released, "unfinished message")
     )]
     GroupsReleased {
         /// The order that was wanted.

@@ -19,6 +19,8 @@ pub const DELAY_MAX: Duration = Duration::from_hours(30 * 24);
 pub const WAIT_MAX: Duration = Duration::from_mins(1);
 /// Longest retention of anything.
 pub const RETENTION_MAX: Duration = Duration::from_hours(366 * 24);
+/// Longest word for who looks after dead letters, in bytes.
+const OWNER_BYTES_MAX: usize = 255;
 
 /// What happens to work that arrives when a bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -340,6 +342,13 @@ impl QueueSettings {
             "must be longer than 0s and at most 366d",
         )?;
         require(self.dead_letter.max_messages > 0, "dead_letter.max_messages", "must be at least 1")?;
+        require(
+            self.dead_letter.owner.as_deref().is_none_or(|owner| {
+                (1..=OWNER_BYTES_MAX).contains(&owner.len()) && !owner.chars().any(char::is_control)
+            }),
+            "dead_letter.owner",
+            "must be 1 to 255 bytes of text without control characters: it is written into logs and alerts",
+        )?;
         require(
             self.dead_letter.retention > self.retention && self.dead_letter.retention <= RETENTION_MAX,
             "dead_letter.retention",

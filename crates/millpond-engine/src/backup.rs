@@ -25,6 +25,16 @@ pub enum DirectoryBackupError {
         /// The place.
         path: PathBuf,
     },
+    /// The copy would lie in the original, which is nobody's to write but the server's, and would go with it.
+    #[error(
+        "{} is inside the data directory {}: name a directory outside it, best on another disk", path.display(), data.display()
+    )]
+    Inside {
+        /// The place.
+        path: PathBuf,
+        /// The original.
+        data: PathBuf,
+    },
     /// The original cannot be read.
     #[error(transparent)]
     Copy(#[from] BackupError),
@@ -54,7 +64,7 @@ pub enum DirectoryBackupError {
     },
 }
 
-/// Copies the data directory `source` to `destination`, which must not exist. The copy is a data directory that a
+/// Copies the data directory `source` to `destination`, which must not exist, nor lie in it. The copy is a data directory that a
 /// server opens, and holds every message that was acknowledged before the call. It appears whole, or not at all: until
 /// then it is called `destination` with `.partial` behind.
 pub fn back_up(
@@ -68,6 +78,12 @@ pub fn back_up(
     }
     let directory = ReadOnlyDirectory::open(source)
         .map_err(|error| DirectoryBackupError::Io { path: source.to_owned(), source: error })?;
+    // Both as they are behind their links; a parent that is not there is told below.
+    if let (Ok(data), Ok(parent)) = (source.canonicalize(), parent(destination).canonicalize())
+        && parent.starts_with(data)
+    {
+        return Err(DirectoryBackupError::Inside { path: destination.to_owned(), data: source.to_owned() });
+    }
     let mut partial = destination.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -112,7 +128,9 @@ fn copy(
 
 /// The copy's own entry has to survive, too.
 fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent =
-        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    File::open(parent)?.sync_all()
+    File::open(parent(path))?.sync_all()
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }

@@ -63,7 +63,10 @@ pub enum OpenError {
         source: DecodeError,
     },
     /// A message's queue is not in the log.
-    #[error("the journal lacks the queue of message {0:?}; restore the data directory from a backup")]
+    #[error(
+        "the journal lacks the queue of message {0:?}; restore the data directory from a backup. Without one, \
+         `millpond journal repair` says what can be kept"
+    )]
     Orphan(Seq),
     /// The first record of this boot could not be written.
     #[error("cannot begin a new boot in the journal: {0}")]

@@ -3,7 +3,8 @@
 //! Owns nothing but open files. Must never write, create or lock anything: a running server must not notice.
 
 use crate::{
-    format::segment_name,
+    format::{segment_name, segment_number},
+    repair::MARKER,
     storage::{Storage, StorageFile},
 };
 use std::{
@@ -36,6 +37,15 @@ impl ReadOnlyDirectory {
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether a log is here: a segment, be it damaged or the only one left, or the mark of an interrupted repair. Where
+    /// there is none, nothing is whole: it is another directory, or everything is lost.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
+    pub fn holds_log(&self) -> io::Result<bool> {
+        Ok(self.list()?.iter().any(|name| name == MARKER || segment_number(name).is_some()))
     }
 
     /// When a segment's file was last written, as far as the file system tells.

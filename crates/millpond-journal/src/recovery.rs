@@ -113,7 +113,8 @@ pub enum OpenError {
     },
     /// The file that holds version and salt is missing or unreadable, so no frame can be checked.
     #[error(
-        "the file `{FORMAT_FILE}` in the data directory is missing or damaged; restore it from a backup of this directory"
+        "the file `{FORMAT_FILE}` in the data directory is missing or damaged; restore it from a backup of this directory. \
+         Without one, `millpond journal repair` says what can be kept"
     )]
     FormatFile,
     /// A repair was interrupted while old and new files changed places.
@@ -124,7 +125,8 @@ pub enum OpenError {
     /// A frame that was synced is damaged or missing. A torn tail looks different.
     #[error(
         "the journal is corrupt at {place}, before the last position known to be synced; nothing was changed. \
-         Restore the directory from a backup, or give up what follows: that loss is the operator's decision"
+         Restore the directory from a backup. Without one, `millpond journal verify` says what is damaged, and \
+         `millpond journal repair` what would be lost by giving it up"
     )]
     Corrupt {
         /// The first place that cannot be read.
@@ -132,8 +134,8 @@ pub enum OpenError {
     },
     /// A segment between others, or the oldest, is not there.
     #[error(
-        "segment {} is missing from the data directory; nothing was changed. \
-         Restore it, or give up what it held: that loss is the operator's decision", segment_name(*.segment)
+        "segment {} is missing from the data directory; nothing was changed. Restore it from a backup. Without one, \
+         `millpond journal repair` says what would be lost by giving up what it held", segment_name(*.segment)
     )]
     MissingSegment {
         /// Its number.

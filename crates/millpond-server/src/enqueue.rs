@@ -45,16 +45,17 @@ impl Wish {
     fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
         headers::refuse_unsupported(headers)?;
         headers::refuse_content_coding(headers)?;
-        let content_type = match headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) {
-            None | Some(Ok("")) => DEFAULT_CONTENT_TYPE,
-            Some(Ok(text)) => text,
-            Some(Err(_)) => {
-                return Err(refuse(
-                    Slug::Malformed,
-                    "the header content-type has characters other than visible ASCII",
-                ));
-            }
-        };
+        let content_type =
+            match headers::one(headers, header::CONTENT_TYPE.as_str())?.map(HeaderValue::to_str) {
+                None | Some(Ok("")) => DEFAULT_CONTENT_TYPE,
+                Some(Ok(text)) => text,
+                Some(Err(_)) => {
+                    return Err(refuse(
+                        Slug::Malformed,
+                        "the header content-type has characters other than visible ASCII",
+                    ));
+                }
+            };
         Ok(Self {
             content_type: content_type.to_owned(),
             headers: headers::trace_context(headers),

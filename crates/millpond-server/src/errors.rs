@@ -274,6 +274,23 @@ mod tests {
     }
 
     #[test]
+    fn one_is_not_counted_as_many() {
+        let told = |error: DefineError| error.problem("q").detail;
+        let order = Order::Lifo;
+        assert!(
+            told(DefineError::InUse { unfinished: 1, dead: 2 })
+                .contains("1 unfinished message and 2 dead letters;")
+        );
+        for error in [
+            DefineError::GroupsUnfinished { order, unfinished: 1 },
+            DefineError::GroupsReleased { order, released: 1 },
+        ] {
+            let text = told(error);
+            assert!(text.contains("1 unfinished message ") && !text.contains("messages are"), "{text}");
+        }
+    }
+
+    #[test]
     fn every_refusal_for_want_of_capacity_says_when_to_come_back() {
         let retry_after = Duration::ZERO;
         let max = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 
 use crate::bodies::{Bodies, Room, discard};
 use crate::errors::{Refusal, refuse};
-use crate::headers::refuse_content_coding;
+use crate::headers::{one, refuse_content_coding};
 use axum::body::Body;
 use http::{HeaderMap, header};
 use millpond_api::problem::Slug;
@@ -56,9 +56,14 @@ pub(crate) async fn read_json_keeping_room<'bodies, T: DeserializeOwned>(
     limit_bytes: u64,
     expected: &str,
 ) -> Result<(T, Room<'bodies>), Refusal> {
-    if let Some(given) = headers.get(header::CONTENT_TYPE)
-        && !may_be_json(given.as_bytes())
-    {
+    let content_type = match one(headers, header::CONTENT_TYPE.as_str()) {
+        Ok(content_type) => content_type,
+        Err(refusal) => {
+            discard(body);
+            return Err(refusal);
+        }
+    };
+    if let Some(given) = content_type.filter(|given| !may_be_json(given.as_bytes())) {
         discard(body);
         let given = String::from_utf8_lossy(given.as_bytes()).into_owned();
         let detail =
@@ -85,6 +90,9 @@ fn may_be_json(media_type: &[u8]) -> bool {
 
 /// Parses JSON; a failure names the field, the line and the column.
 pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8], expected: &str) -> Result<T, Refusal> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(refuse(Slug::Malformed, format!("the body is empty; send {expected} as JSON")));
+    }
     serde_json::from_slice(bytes).map_err(|_| {
         // Read once more for the path to the field: keeping track of it costs, and is needed only now.
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -146,6 +154,14 @@ mod tests {
             "[]x",
         ] {
             assert!(parse_json::<Object<LeaseRequest>>(bad.as_bytes(), "a wish").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_empty_body_is_called_empty() {
+        for nothing in ["", " \r\n"] {
+            let refusal = parse_json::<Object<LeaseRequest>>(nothing.as_bytes(), "a wish").err().unwrap();
+            assert_eq!(refusal.0.detail, "the body is empty; send a wish as JSON");
         }
     }
 

@@ -22,6 +22,7 @@ mod router;
 mod serve;
 mod shared;
 mod status;
+mod unrepeated;
 pub mod view;
 mod workers;
 

@@ -8,6 +8,7 @@ use crate::errors::{Answer, Refusal, refuse, refused};
 use crate::json::{Object, read_json};
 use crate::paths::{QueueName, open_id, query};
 use crate::shared::Shared;
+use crate::unrepeated::Unrepeated;
 use crate::view;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
@@ -55,7 +56,7 @@ pub(crate) async fn put(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     shared.refuse_if_draining()?;
-    let document: serde_json::Value =
+    let Unrepeated(document) =
         read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "the settings of a queue")
             .await?;
     let settings = queue_settings_from_json(&document)

@@ -159,6 +159,10 @@ fn wish(shared: &Shared, request: &ReplayRequest) -> Result<ReplayWish, Refusal>
 fn which(shared: &Shared, request: &ReplayRequest) -> Result<ReplayWhich, Refusal> {
     match (&request.ids, &request.filter, request.all.unwrap_or(false)) {
         (None, None, true) => Ok(ReplayWhich::All),
+        (None, Some(given), false) if *given == ReplayFilter::default() => Err(refuse(
+            Slug::Malformed,
+            "filter: it says nothing; name what is meant (reason, error, since, until, tenant), or write {\"all\": true}",
+        )),
         (None, Some(given), false) => filter(given.clone()).map(ReplayWhich::Filter),
         (Some(ids), None, false) => {
             let open = |id: &String| {

@@ -48,6 +48,16 @@ fn what_bounds_a_queue_is_at_least_one() {
     assert_eq!(wrong(|queue| queue.max_wait = Some(MICROSECOND)), None);
     assert_eq!(wrong(|queue| queue.dead_letter.max_messages = 0), Some("dead_letter.max_messages"));
     assert_eq!(wrong(|queue| queue.dead_letter.max_messages = 1), None);
+    for (owner, expected) in [
+        ("x".repeat(255), None),
+        ("é".to_owned(), None),
+        ("x".repeat(256), Some("dead_letter.owner")),
+        ("a\u{1b}[2J".to_owned(), Some("dead_letter.owner")),
+        ("a\nb".to_owned(), Some("dead_letter.owner")),
+        (String::new(), Some("dead_letter.owner")),
+    ] {
+        assert_eq!(wrong(|queue| queue.dead_letter.owner = Some(owner.clone())), expected, "{owner:?}");
+    }
     for (prefetch, expected) in [(0, Some("prefetch")), (1, None), (1000, None), (1001, Some("prefetch"))] {
         assert_eq!(wrong(|queue| queue.prefetch = prefetch), expected, "{prefetch}");
     }

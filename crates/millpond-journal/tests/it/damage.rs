@@ -227,7 +227,7 @@ fn a_refusal_changes_nothing_and_says_what_to_do() {
     let operations = sample.disk.operations();
     let error = recover(&sample.disk).err().unwrap().to_string();
     assert!(
-        error.contains("segment 00000002.log offset 512") && error.contains("operator's decision"),
+        error.contains("segment 00000002.log offset 512") && error.contains("millpond journal repair"),
         "{error}"
     );
     let after: Vec<_> = sample.disk.names().iter().map(|file| sample.disk.bytes(file)).collect();

@@ -88,7 +88,7 @@ async fn json_that_is_none_is_refused_with_its_place() {
     let json_type = [("content-type", "application/json")];
     for (path, body, hint) in [
         ("/v1/queues/q/leases", "{", "line 1 column 1"),
-        ("/v1/queues/q/leases", "", "line 1 column 0"),
+        ("/v1/queues/q/leases", "", "the body is empty; send a wish for messages"),
         ("/v1/queues/q/leases", "\"x\"", "a wish for messages"),
         ("/v1/queues/q/leases", r#"{"max": 0}"#, "max is 0"),
         ("/v1/queues/q/leases", r#"{"max": -1}"#, "max: "),
@@ -112,13 +112,31 @@ async fn json_that_is_none_is_refused_with_its_place() {
         ("/v1/queues/q/leases", r#"{"consumer": ""}"#, "consumer is empty"),
         ("/v1/queues/q/leases", r#"{"consumer": "a\nb"}"#, "consumer has a control character"),
         ("/v1/queues/q/dead/replay", r#"{"all": 1}"#, "all"),
+        ("/v1/queues/q/dead/replay", r#"{"filter": {}}"#, r#"write {"all": true}"#),
+        ("/v1/queues/q/dead/replay", r#"{"filter": {"error": null}}"#, r#"write {"all": true}"#),
+        (
+            "/v1/queues/q/dead/replay",
+            r#"{"filter": {"error": "a", "error": "b"}}"#,
+            "duplicate field `error`",
+        ),
     ] {
         let answer = server.send("POST", path, &json_type, body).await;
         assert_eq!((answer.status, answer.slug().as_str()), (400, "malformed"), "{path} {body}");
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains(hint), "{body}: {detail}");
     }
+    for (body, hint) in [
+        (r#"{"prefetch": 5, "prefetch": 6}"#, "duplicate field \"prefetch\""),
+        (r#"{"retry": {"budget": 0, "budget": 1}}"#, "duplicate field \"budget\""),
+        (r#"{"dead_letter": {"owner": "a\u001b[2J"}}"#, "dead_letter.owner"),
+    ] {
+        let answer = server.send("PUT", "/v1/queues/new", &json_type, body).await;
+        assert_eq!((answer.status, answer.slug().as_str()), (400, "malformed"), "{body}");
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(hint), "{body}: {detail}");
+    }
     let deep = "[".repeat(100_000);
+    assert_eq!(server.send("PUT", "/v1/queues/new", &json_type, deep.clone()).await.slug(), "malformed");
     assert_eq!(server.send("POST", "/v1/settlements", &json_type, deep).await.slug(), "malformed");
     for wrong in ["text/plain", "multipart/form-data; boundary=x"] {
         let answer = server.send("POST", "/v1/settlements", &[("content-type", wrong)], "[]").await;

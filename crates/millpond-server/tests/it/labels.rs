@@ -142,6 +142,12 @@ async fn a_header_that_is_there_twice_is_refused_even_if_both_say_the_same() {
         assert_eq!((answer.status, answer.slug().as_str()), (400, "malformed"), "{name}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("more than once"), "{answer:?}");
     }
+    let json = ("content-type", "application/json");
+    for path in [MESSAGES, "/v1/queues/q/messages/batch", "/v1/queues/q/leases"] {
+        let answer = server.send("POST", path, &[json, json], "[]").await;
+        assert_eq!((answer.status, answer.slug().as_str()), (400, "malformed"), "{path}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains("content-type is there more than once"));
+    }
     assert_eq!(server.stats("q").await["accepted_total"], 0);
     server.stop().await;
 }

@@ -47,6 +47,18 @@ async fn a_replay_is_a_task_with_its_own_status() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_dead_letter_is_not_said_to_be_past_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, ids) = with_dead(directory.path(), &["a"]).await;
+    let id = ids[0].as_str().unwrap();
+    assert_eq!(server.send("DELETE", &format!("/v1/queues/q/dead/{id}"), &[], "").await.status, 204);
+    let gone = server.get(&format!("/v1/messages/{id}")).await;
+    assert_eq!((gone.status, gone.slug().as_str()), (410, "forgotten"));
+    assert!(gone.json()["detail"].as_str().unwrap().contains("was deleted"), "{gone:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_found_and_replayed_by_the_same_filters() {
     let directory = tempfile::tempdir().unwrap();
     let (server, ids) = with_dead(directory.path(), &["connection refused", "no such invoice"]).await;

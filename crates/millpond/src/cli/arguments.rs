@@ -3,7 +3,9 @@
 //! Owns the parsers that `millpond-config` has no use for. Must never accept what a configuration file would
 //! understand differently.
 
+use super::failure::{Failure, tell};
 use millpond_config::quantity::{QuantityError, parse_duration, parse_rate};
+use millpond_config::{ConfigurationError, Loaded};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +32,17 @@ pub(crate) fn rate(text: &str) -> Result<f64, QuantityError> {
 pub(crate) fn configuration(named: Option<&Path>) -> Option<PathBuf> {
     let here = || Path::new(CONFIGURATION).exists().then(|| PathBuf::from(CONFIGURATION));
     named.map(Path::to_path_buf).or_else(here)
+}
+
+/// The configuration in `path`. Findings about its text are complete messages and are told as they are.
+pub(crate) fn load(path: &Path) -> Result<Loaded, Failure> {
+    millpond_config::load(path).map_err(|error| match error {
+        ConfigurationError::Invalid(invalid) => {
+            tell(&invalid.to_string());
+            Failure::Told
+        }
+        other => Failure::Failed { text: other.to_string(), help: None },
+    })
 }
 
 #[cfg(test)]

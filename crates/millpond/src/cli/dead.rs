@@ -9,6 +9,7 @@ use super::confirm::confirm;
 use super::connection::{Connection, HEADING};
 use super::failure::Failure;
 use super::messages::show::{document, fields, history};
+use super::pages::{LIMIT_DEFAULT, gather, limit_option};
 use super::render::{Column, age, counted, excerpt, line, table, text};
 use clap::{Args, Subcommand};
 use filter::Filter;
@@ -62,7 +63,7 @@ enum Action {
         #[command(flatten)]
         filter: Filter,
         /// At most so many
-        #[arg(long, default_value_t = 20, value_name = "N")]
+        #[arg(long, default_value_t = LIMIT_DEFAULT, value_name = "N")]
         limit: u32,
         /// Go on after this one, as the page before says
         #[arg(long, value_name = "ID")]
@@ -126,11 +127,17 @@ impl Dead {
         let (client, json) = (self.connection.client()?, self.json);
         match self.action {
             Action::List { queue, filter, limit, after } => {
-                let filtered = filter.is_given();
-                let ReplayFilter { reason, error, since, until, tenant } = filter.wire();
-                let page = DeadPage { reason, error, since, until, tenant, after, limit: Some(limit) };
-                let letters = client.dead_letters(queue.as_str(), &page).await?;
-                if json { document(&letters, out) } else { list(&queue, &letters, filtered, out) }
+                let is_rest = after.is_some();
+                let letters = gather(limit, after, async |after, limit| {
+                    let ReplayFilter { reason, error, since, until, tenant } = filter.wire();
+                    let page = DeadPage { reason, error, since, until, tenant, after, limit: Some(limit) };
+                    client.dead_letters(queue.as_str(), &page).await
+                })
+                .await?;
+                if json {
+                    return document(&letters, out);
+                }
+                list(&Asked { queue, filter, limit, is_rest }, &letters, out)
             }
             Action::Show { queue, id } => {
                 let letter = client.dead_letter(queue.as_str(), &id).await?;
@@ -150,10 +157,22 @@ impl Dead {
     }
 }
 
-fn list(queue: &Name, letters: &Messages, filtered: bool, out: &mut impl Write) -> Result<(), Failure> {
+/// Which list was asked for.
+struct Asked {
+    queue: Name,
+    filter: Filter,
+    limit: u32,
+    /// It goes on after another one.
+    is_rest: bool,
+}
+
+fn list(asked: &Asked, letters: &Messages, out: &mut impl Write) -> Result<(), Failure> {
+    let queue = &asked.queue;
+    let filter = asked.filter.options();
     if letters.messages.is_empty() {
-        let such = if filtered { "such dead letters" } else { "dead letters" };
-        writeln!(out, "{queue} has no {such}.")?;
+        let further = if asked.is_rest { "further " } else { "" };
+        let such = if filter.is_empty() { "" } else { "such " };
+        writeln!(out, "{queue} has no {further}{such}dead letters.")?;
     } else {
         let now = Timestamp::now();
         let columns = [Column::Whole("ID"), Column::Whole("DIED"), Column::Text("WHY")];
@@ -164,12 +183,18 @@ fn list(queue: &Name, letters: &Messages, filtered: bool, out: &mut impl Write) 
         write!(out, "{}", table(&columns, letters.messages.iter().map(row).collect()))?;
     }
     match (&letters.next, letters.messages.first()) {
-        (Some(next), _) => writeln!(out, "\nmore: millpond dead list {queue} --after {next}")?,
-        (None, Some(first)) => writeln!(
-            out,
-            "\nsee one:          millpond dead show {queue} {}\nback to work:     millpond dead replay {queue} --all",
-            first.id
-        )?,
+        (Some(next), _) => {
+            let limit = limit_option(asked.limit);
+            writeln!(out, "\nmore: millpond dead list {queue}{filter}{limit} --after {next}")?;
+        }
+        (None, Some(first)) => {
+            let which = if filter.is_empty() { " --all" } else { filter.as_str() };
+            writeln!(
+                out,
+                "\nsee one:          millpond dead show {queue} {}\nback to work:     millpond dead replay {queue}{which}",
+                first.id
+            )?;
+        }
         (None, None) => {}
     }
     Ok(())
@@ -178,8 +203,8 @@ fn list(queue: &Name, letters: &Messages, filtered: bool, out: &mut impl Write) 
 fn why(letter: &MessageStatus) -> String {
     let reason = letter.dead_reason.as_deref().unwrap_or("dead");
     let after = counted(letter.attempts.into(), "attempt");
-    let error =
-        letter.last_error.as_ref().map(|error| format!(": {}", excerpt(&error.message, ERROR_CHARACTERS)));
+    let error = letter.last_error.as_ref().filter(|error| !error.message.trim().is_empty());
+    let error = error.map(|error| format!(": {}", excerpt(&error.message, ERROR_CHARACTERS)));
     format!("{} after {after}{}", line(reason), error.unwrap_or_default())
 }
 
@@ -210,7 +235,8 @@ fn body(letter: &DeadLetter) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{list, why};
+    use super::{Asked, Filter, list, why};
+    use clap::{Args as _, Command, FromArgMatches as _};
     use millpond_api::types::Messages;
     use millpond_core::name::Name;
     use serde_json::json;
@@ -233,11 +259,38 @@ mod tests {
     }
 
     #[test]
-    fn the_list_fits_eighty_columns_and_says_what_to_do_next() {
+    fn an_error_without_words_leaves_no_colon_behind() {
+        let mut letters = letters();
+        letters.messages[0].last_error.as_mut().unwrap().message = String::new();
+        assert_eq!(why(&letters.messages[0]), "attempts-exhausted after 5 attempts");
+    }
+
+    fn listed(filter: &[&str], limit: u32, letters: &Messages) -> String {
+        let command = Filter::augment_args(Command::new("list").no_binary_name(true));
+        let filter = Filter::from_arg_matches(&command.get_matches_from(filter)).unwrap();
+        let asked = Asked { queue: Name::new("jobs").unwrap(), filter, limit, is_rest: false };
         let mut out = Vec::new();
-        list(&Name::new("jobs").unwrap(), &letters(), false, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
+        list(&asked, letters, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_list_fits_eighty_columns_and_says_what_to_do_next() {
+        let text = listed(&[], 20, &letters());
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("millpond dead replay jobs --all"), "{text}");
+    }
+
+    #[test]
+    fn what_to_do_next_means_the_same_letters_as_the_list() {
+        let given = ["--reason", "rejected", "--error", "it's", "--since", "2026-11-30T10:00:00Z"];
+        let again = r"--reason rejected --error 'it'\''s' --since 2026-11-30T10:00:00Z";
+        let given = [&given[..], &["--until", "2026-12-01T10:00:00Z", "--tenant", "acme"]].concat();
+        let again = format!("{again} --until 2026-12-01T10:00:00Z --tenant acme");
+        let text = listed(&given, 7, &letters());
+        assert!(text.ends_with(&format!("millpond dead replay jobs {again}\n")), "{text}");
+        let more = Messages { next: Some("x".to_owned()), ..letters() };
+        let text = listed(&given, 7, &more);
+        assert!(text.ends_with(&format!("millpond dead list jobs {again} --limit 7 --after x\n")), "{text}");
     }
 }

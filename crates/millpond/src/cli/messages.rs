@@ -7,6 +7,7 @@ pub(crate) mod show;
 use super::arguments;
 use super::connection::{Connection, HEADING};
 use super::failure::Failure;
+use super::pages::{LIMIT_DEFAULT, gather};
 use clap::{Args, Subcommand};
 use millpond_api::client::{Client, ClientError, Page};
 use millpond_api::types::MessageStatus;
@@ -57,7 +58,7 @@ enum Action {
         #[arg(long, value_parser = ["ready", "delayed", "leased", "backoff", "succeeded", "dead", "expired", "cancelled", "dropped"])]
         state: Option<String>,
         /// At most so many
-        #[arg(long, default_value_t = 20, value_name = "N")]
+        #[arg(long, default_value_t = LIMIT_DEFAULT, value_name = "N")]
         limit: u32,
         /// Go on after this message, as the page before says
         #[arg(long, value_name = "ID")]
@@ -74,7 +75,7 @@ enum Action {
         /// Its id or status URL
         message: String,
         /// Stay until its life is over, at most so long
-        #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = arguments::wait)]
         wait: Option<Duration>,
     },
     /// Withdraw a message that nobody works on yet
@@ -99,7 +100,7 @@ enum Action {
         /// Its id or status URL
         message: String,
         /// Stay until its life is over, at most so long
-        #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = arguments::wait)]
         wait: Option<Duration>,
         /// Write there instead of standard output
         #[arg(long, short, value_name = "FILE")]
@@ -112,10 +113,13 @@ impl MessagesCommand {
         let (client, json) = (self.connection.client()?, self.json);
         match self.action {
             Action::List { queue, state, limit, after } => {
-                let filtered = state.is_some();
-                let page = Page { state, after, limit: Some(limit) };
-                let messages = client.messages(queue.as_str(), &page).await?;
-                show::list(&queue, &messages, filtered, json, out)
+                let messages = gather(limit, after.clone(), async |after, limit| {
+                    let page = Page { state: state.clone(), after, limit: Some(limit) };
+                    client.messages(queue.as_str(), &page).await
+                })
+                .await?;
+                let asked = show::Asked { queue, state, limit, after };
+                if json { show::document(&messages, out) } else { show::list(&asked, &messages, out) }
             }
             Action::Show { message, wait: None } => {
                 show::status(&client, &client.status(&message, None).await?, json, out)

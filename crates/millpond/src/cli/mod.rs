@@ -13,6 +13,7 @@ mod demo;
 mod failure;
 mod journal;
 mod messages;
+mod pages;
 mod plan;
 mod queues;
 pub(crate) mod render;

@@ -28,25 +28,25 @@ use std::time::Duration;
                       --service-time 80ms --workers 40 --max-wait 45m")]
 pub(crate) struct PlanCommand {
     /// Normal arrivals, before and after the spike, such as 100/s or 4.5/s
-    #[arg(long, value_parser = arguments::rate, value_name = "RATE")]
+    #[arg(long, allow_hyphen_values = true, value_parser = arguments::rate, value_name = "RATE")]
     rate: f64,
     /// Arrivals during the spike, the normal ones included
-    #[arg(long, value_parser = arguments::rate, value_name = "RATE")]
+    #[arg(long, allow_hyphen_values = true, value_parser = arguments::rate, value_name = "RATE")]
     spike: f64,
     /// How long the spike lasts, such as 10m
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = parse_duration, value_name = "TIME")]
     spike_for: Duration,
     /// How long one message occupies the backend, such as 80ms
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = parse_duration, value_name = "TIME")]
     service_time: Duration,
     /// Messages in work at once: the cap that the backend can stand
     #[arg(long, value_name = "N")]
     workers: u32,
     /// The longest acceptable wait; adds the bound and the workers that keep it
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = parse_duration, value_name = "TIME")]
     max_wait: Option<Duration>,
     /// The longest a worker may take for one message, for the lease
-    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, allow_hyphen_values = true, value_parser = parse_duration, value_name = "TIME")]
     worker_timeout: Option<Duration>,
     /// Print one JSON document: plain numbers, null for never or not asked
     #[arg(long)]

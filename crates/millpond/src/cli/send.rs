@@ -71,10 +71,10 @@ pub(crate) struct Send {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Hand it out no sooner than this from now, such as 10m
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     delay: Option<Duration>,
     /// Not worth doing after this, such as 1h [default: the queue's retention]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     ttl: Option<Duration>,
     /// How much it matters when not all can be done [default: critical]
     #[arg(long, value_name = "CLASS", value_parser = ["critical-plus", "critical", "sheddable-plus", "sheddable"])]
@@ -86,7 +86,7 @@ pub(crate) struct Send {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// Stay until it is done, at most so long, and print its result
-    #[arg(long, value_name = "TIME", value_parser = arguments::wait)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = arguments::wait)]
     wait: Option<Duration>,
     /// Print one JSON document: the acceptance; with --wait, the final status
     #[arg(long, help_heading = HEADING)]

@@ -86,6 +86,7 @@ impl Serve {
         }
         let listener = TcpListener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
         let started = Started { address: listener.local_addr()?, configuration: configuration.clone(), path };
+        let data = configuration.data.clone();
         let options = ServerOptions { configuration, insecure: self.insecure, ..ServerOptions::default() };
         // The server looks at this future for the first time when it serves: the banner promises nothing too early.
         let mut printed = Ok(());
@@ -96,7 +97,7 @@ impl Serve {
             }
         };
         let served = millpond_server::serve(options, listener, shutdown).await;
-        served.map_err(|error| not_served(&error))?;
+        served.map_err(|error| not_served(&error, &data))?;
         Ok(printed?)
     }
 }
@@ -105,10 +106,7 @@ fn load(path: Option<&Path>) -> Result<Loaded, Failure> {
     let Some(path) = path else {
         return Ok(Loaded { configuration: Configuration::default(), warnings: Vec::new() });
     };
-    millpond_config::load(path).map_err(|error| {
-        tell(&error.to_string());
-        Failure::Told
-    })
+    arguments::load(path)
 }
 
 fn start_log(format: LogFormat) -> Result<(), Failure> {
@@ -144,10 +142,27 @@ fn cannot_listen(listen: SocketAddr, error: &io::Error) -> Failure {
     Failure::new(format!("cannot listen on {listen}: {error}"), help)
 }
 
-fn not_served(error: &ServeError) -> Failure {
-    // Where the data are damaged, another directory is no way out: these errors say themselves what is.
-    let is_about_directory = matches!(error, ServeError::Open(OpenError::Storage(_)));
-    let help = is_about_directory.then(|| "another data directory can be chosen with --data".to_owned());
+fn not_served(error: &ServeError, data: &Path) -> Failure {
+    use millpond_journal::OpenError as JournalError;
+    // Where the data are damaged, another directory is no way out: the errors say what is, the help how to look.
+    let help = match error {
+        ServeError::Open(OpenError::Storage(_)) => {
+            Some("another data directory can be chosen with --data".to_owned())
+        }
+        ServeError::Open(
+            OpenError::Journal(
+                JournalError::FormatFile | JournalError::Corrupt { .. } | JournalError::MissingSegment { .. },
+            )
+            | OpenError::Record { .. }
+            | OpenError::Orphan(_)
+            | OpenError::SecretMissing
+            | OpenError::SecretDamaged,
+        ) => Some(format!("see what is damaged: millpond journal verify --data {}", data.display())),
+        ServeError::Open(OpenError::Journal(JournalError::RepairUnfinished)) => {
+            Some(format!("millpond journal repair --accept-loss --data {}", data.display()))
+        }
+        _ => None,
+    };
     Failure::Failed { text: error.to_string(), help }
 }
 

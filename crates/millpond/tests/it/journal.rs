@@ -1,6 +1,6 @@
 //! `millpond journal`: on directories that a real engine has filled, whole, damaged and in use.
 
-use crate::process::run;
+use crate::process::{run, serving};
 use bytes::Bytes;
 use millpond_core::command::{Declared, LeaseRequest, NewMessage, SettleOutcome, Settlement};
 use millpond_core::message::{Content, Failure};
@@ -9,7 +9,9 @@ use millpond_core::settings::QueueSettings;
 use millpond_engine::{Engine, EngineOptions, Handle};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -151,6 +153,115 @@ fn listing(directory: &Path) -> Vec<(String, Vec<u8>)> {
         .collect();
     files.sort();
     files
+}
+
+#[test]
+fn a_directory_without_a_journal_is_nothing_whole_and_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let elsewhere = directory.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    for file in [None, Some("secret"), Some("notes.log")] {
+        if let Some(file) = file {
+            fs::write(elsewhere.join(file), "not of a journal").unwrap();
+        }
+        let before = listing(&elsewhere);
+        let copy = directory.path().join("copy");
+        for command in [
+            &["verify"][..],
+            &["verify", "--json"],
+            &["stats"],
+            &["export"],
+            &["repair"],
+            &["repair", "--accept-loss"],
+            &["backup", text(&copy)],
+        ] {
+            let refused = run(&[&["journal"], command, &["--data", text(&elsewhere)]].concat()).expect(1);
+            assert_eq!(refused.stdout, "", "{command:?}");
+            let says = ["there is no journal in", text(&elsewhere), "--data"];
+            assert!(says.iter().all(|said| refused.stderr.contains(said)), "{command:?}: {}", refused.stderr);
+        }
+        assert_eq!(listing(&elsewhere), before, "nothing is made there, not even a lock");
+        assert!(!copy.exists());
+    }
+}
+
+#[test]
+fn what_is_left_of_a_journal_is_never_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = directory.path().join("whole");
+    filled(&whole, 200);
+    indexed(&whole, "00000002");
+    let of_two = ["00000002.index", "00000002.log"];
+    for left in
+        [&["format"][..], &["format", "secret"], &["00000002.index", "format"], &of_two, &["00000002.log"]]
+    {
+        let rest = tempfile::tempdir().unwrap();
+        for name in left {
+            fs::copy(whole.join(name), rest.path().join(name)).unwrap();
+        }
+        let refused = run(&["journal", "verify", "--data", text(rest.path())]);
+        assert_eq!(refused.code, 1, "{left:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_server_that_refuses_a_damaged_journal_names_the_next_step() {
+    let directory = tempfile::tempdir().unwrap();
+    let damage = |name: &str, spoil: &dyn Fn(&Path)| {
+        let data = directory.path().join(name);
+        filled(&data, 200);
+        spoil(&data);
+        let mut server = serving(&data).stderr(Stdio::piped()).spawn().unwrap();
+        let mut started = String::new();
+        BufReader::new(server.stdout.as_mut().unwrap()).read_line(&mut started).unwrap();
+        // It has ended by itself unless it says that it serves.
+        server.kill().unwrap();
+        assert_eq!(started, "", "{name}: it serves");
+        String::from_utf8(server.wait_with_output().unwrap().stderr).unwrap()
+    };
+    let flip = |data: &Path| {
+        let segment = data.join("00000002.log");
+        let mut bytes = fs::read(&segment).unwrap();
+        bytes[20_000] ^= 1;
+        fs::write(&segment, &bytes).unwrap();
+        // A start trusts the index of a complete segment, and reads its frames only where there is none.
+        for (name, _) in listing(data).iter().filter(|(name, _)| name.contains(".index")) {
+            fs::remove_file(data.join(name)).unwrap();
+        }
+    };
+    let texts = [
+        ("frame", damage("frame", &flip)),
+        ("segment", damage("segment", &|data| fs::remove_file(data.join("00000002.log")).unwrap())),
+        ("format", damage("format", &|data| fs::write(data.join("format"), "x").unwrap())),
+        ("secret", damage("secret", &|data| fs::remove_file(data.join("secret")).unwrap())),
+    ];
+    for (name, text) in texts {
+        let verify = format!("millpond journal verify --data {}", directory.path().join(name).display());
+        for said in [verify.as_str(), "millpond journal repair", "backup"] {
+            assert!(text.contains(said), "{name}: {said} is missing\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_backup_does_not_go_into_what_it_copies() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    filled(&data, 1);
+    fs::create_dir(data.join("below")).unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&data, &link).unwrap();
+    for copy in [
+        data.join("copy"),
+        data.join("below/copy"),
+        link.join("copy"),
+        directory.path().join("link/../data/copy"),
+    ] {
+        let refused = run(&["journal", "backup", text(&copy), "--data", text(&data)]).expect(1);
+        assert!(refused.stderr.contains("inside the data directory"), "{}", refused.stderr);
+        assert!(!copy.exists());
+    }
+    run(&["journal", "backup", text(&directory.path().join("data-2")), "--data", text(&data)]).expect(0);
 }
 
 #[test]

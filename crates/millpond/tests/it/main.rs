@@ -9,6 +9,7 @@ mod frozen;
 mod guide;
 mod help;
 mod journal;
+mod lists;
 mod load;
 mod plan;
 mod process;

@@ -23,6 +23,10 @@ fn wrong_usage_exits_with_2_and_says_what_is_right() {
         (&["send"], "<QUEUE>"),
         (&["send", "a b", "--body", "x"], "is not a name"),
         (&["send", "jobs", "--body", "x", "--delay", "10"], "10s"),
+        (&["send", "jobs", "--body", "x", "--delay", "-5s"], "invalid value '-5s' for '--delay"),
+        (&["send", "jobs", "--body", "x", "--wait", "-5"], "invalid value '-5' for '--wait"),
+        (&["queues", "create", "jobs", "--max-wait", "-1m"], "invalid value '-1m' for '--max-wait"),
+        (&["dead", "list", "jobs", "--since", "-2h"], "how long ago like 2h"),
         (&["send", "jobs", "--body", "x", "--lines"], "cannot be used with"),
         (&["send", "jobs", "--body", "x", "--count", "0"], "0"),
         (
@@ -109,6 +113,18 @@ fn a_file_that_cannot_be_read_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let done = run_in(directory.path(), &["send", "jobs", "--file", "missing.json"]).expect(1);
     assert!(done.stderr.contains("missing.json"), "{}", done.stderr);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_an_error_like_any_other() {
+    for arguments in [&["serve"][..], &["check"], &["journal", "verify"]] {
+        let done = run(&[arguments, &["--config", "/nonexistent.toml"]].concat()).expect(1);
+        assert!(
+            done.stderr.starts_with("error: cannot read the configuration /nonexistent.toml"),
+            "{}",
+            done.stderr
+        );
+    }
 }
 
 #[test]

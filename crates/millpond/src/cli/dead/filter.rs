@@ -2,6 +2,7 @@
 //!
 //! Owns the options for it. Must never look at a dead letter: the server does.
 
+use crate::cli::pages::options;
 use clap::Args;
 use jiff::Timestamp;
 use millpond_api::replay::ReplayFilter;
@@ -17,10 +18,10 @@ pub(super) struct Filter {
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
     /// Only those that died since: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     since: Option<Timestamp>,
     /// Only those that died before: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = moment)]
     until: Option<Timestamp>,
     /// Only this tenant's
     #[arg(long, value_name = "TENANT")]
@@ -30,6 +31,14 @@ pub(super) struct Filter {
 impl Filter {
     pub(super) fn is_given(&self) -> bool {
         self.wire() != ReplayFilter::default()
+    }
+
+    /// The same options for another command: times as they were understood, so that both mean the same.
+    pub(super) fn options(&self) -> String {
+        let ReplayFilter { reason, error, since, until, tenant } = self.wire();
+        let given =
+            [("reason", reason), ("error", error), ("since", since), ("until", until), ("tenant", tenant)];
+        options(&given.each_ref().map(|(name, value)| (*name, value.as_deref())))
     }
 
     pub(super) fn wire(&self) -> ReplayFilter {

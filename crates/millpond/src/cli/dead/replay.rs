@@ -37,12 +37,12 @@ pub(super) struct ReplayArguments {
     #[command(flatten)]
     filter: Filter,
     /// At most so fast, such as 20/s; as fast as it goes if missing
-    #[arg(long, value_parser = parse_rate)]
+    #[arg(long, allow_hyphen_values = true, value_parser = parse_rate)]
     rate: Option<Rate>,
     /// Give each so much time from its return on
     ///
     /// Without it, its own expiry stands while it lies ahead; one past it gets the queue's retention anew.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     ttl: Option<Duration>,
     /// Also those that died longer ago than the queue replays by itself
     #[arg(long)]

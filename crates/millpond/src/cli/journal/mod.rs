@@ -10,7 +10,7 @@ mod stats;
 mod verify;
 
 use super::arguments;
-use super::failure::{Failure, tell};
+use super::failure::Failure;
 use clap::{Args, Subcommand};
 use millpond_config::Configuration;
 use millpond_core::message::Phase;
@@ -61,7 +61,7 @@ enum Action {
             millpond journal verify\n  \
             millpond journal verify --data /var/lib/millpond\n  \
             millpond journal verify --json | jq .faults\n\n\
-            Exit code 0: whole. Exit code 1: damaged, or not readable.")]
+            Exit code 0: whole. Exit code 1: damaged, not readable, or no journal there.")]
     Verify,
     /// Say what the journal holds
     ///
@@ -148,22 +148,25 @@ impl DataPlace {
         let Some(path) = arguments::configuration(self.config.as_deref()) else {
             return Ok(Configuration::default().data);
         };
-        let loaded = millpond_config::load(&path).map_err(|error| {
-            tell(&error.to_string());
-            Failure::Told
-        })?;
-        Ok(loaded.configuration.data)
+        Ok(arguments::load(&path)?.configuration.data)
     }
 }
 
-/// The directory for reading. One that was never used is nothing that these commands could tell about.
+/// The directory for reading. One that was never used, or has lost everything, is nothing that these commands could tell
+/// about, and must not pass for one that is whole.
 fn open(data: &Path) -> Result<ReadOnlyDirectory, Failure> {
-    ReadOnlyDirectory::open(data).map_err(|error| {
-        Failure::new(
-            format!("cannot read the data directory {}: {error}", data.display()),
-            "name the directory with --data, or the configuration that does with --config",
-        )
-    })
+    let refused = |text| {
+        Failure::new(text, "name the directory with --data, or the configuration that does with --config")
+    };
+    let unreadable = |error| refused(format!("cannot read the data directory {}: {error}", data.display()));
+    let directory = ReadOnlyDirectory::open(data).map_err(unreadable)?;
+    if directory.holds_log().map_err(unreadable)? {
+        return Ok(directory);
+    }
+    Err(refused(format!(
+        "there is no journal in {}: it holds no segment, such as 00000001.log",
+        data.display()
+    )))
 }
 
 /// Everything that the directory holds, with a bar for large ones.

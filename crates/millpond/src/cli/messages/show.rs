@@ -3,6 +3,7 @@
 //! Owns the words. Must never ask the server for more than the bytes of a result.
 
 use crate::cli::failure::Failure;
+use crate::cli::pages::{limit_option, options};
 use crate::cli::render::{Column, Fields, age, counted, duration, excerpt, line, size, table, time};
 use crate::cli::send::{absolute, position};
 use jiff::Timestamp;
@@ -24,25 +25,32 @@ pub(crate) fn word(state: State) -> String {
     serde_json::to_value(state).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// A page of messages.
-pub(super) fn list(
-    queue: &Name,
-    messages: &Messages,
-    filtered: bool,
-    json: bool,
-    out: &mut impl Write,
-) -> Result<(), Failure> {
-    if json {
-        return document(messages, out);
-    }
+/// Which list was asked for.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) queue: Name,
+    pub(super) state: Option<String>,
+    pub(super) limit: u32,
+    pub(super) after: Option<String>,
+}
+
+/// A list of messages.
+pub(super) fn list(asked: &Asked, messages: &Messages, out: &mut impl Write) -> Result<(), Failure> {
+    let Asked { queue, state, limit, after } = asked;
     if messages.messages.is_empty() {
-        let what = if filtered { "no message in that state" } else { "no messages" };
+        let what = match (state, after) {
+            (None, None) => "no messages",
+            (Some(_), None) => "no message in that state",
+            (None, Some(_)) => "no further message",
+            (Some(_), Some(_)) => "no further message in that state",
+        };
         writeln!(out, "{queue} holds {what}. Put one in: millpond send {queue} --body hello")?;
         return Ok(());
     }
     write!(out, "{}", rows(&messages.messages, Timestamp::now()))?;
     if let Some(next) = &messages.next {
-        writeln!(out, "\nmore: millpond messages list {queue} --after {next}")?;
+        let again = options(&[("state", state.as_deref())]) + &limit_option(*limit);
+        writeln!(out, "\nmore: millpond messages list {queue}{again} --after {next}")?;
     }
     Ok(())
 }
@@ -138,7 +146,9 @@ pub(crate) fn fields(client: &Client, message: &MessageStatus, now: Timestamp) -
 
 fn failure(error: &AttemptError) -> String {
     let status = error.http_status.map(|status| format!(" {status}")).unwrap_or_default();
-    format!("{}{status}: {}", line(&error.kind), line(&error.message))
+    let message =
+        if error.message.is_empty() { String::new() } else { format!(": {}", line(&error.message)) };
+    format!("{}{status}{message}", line(&error.kind))
 }
 
 /// A table of attempts.

@@ -20,25 +20,25 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
     /// The promise: refuse what would probably wait longer, such as 45m
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     max_wait: Option<Duration>,
     /// The most messages that are not done
     #[arg(long, value_name = "N")]
     max_messages: Option<u64>,
     /// The most bytes that are not done, such as 1GiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = parse_size)]
     max_bytes: Option<u64>,
     /// What to do with work beyond a bound: refuse it, let its caller wait, or give up the oldest [default: reject]
     #[arg(long, value_parser = ["reject", "block", "drop-oldest"], value_name = "HOW")]
     overflow: Option<String>,
     /// With --overflow block: how long a caller waits for room, such as 30s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     block_for: Option<Duration>,
     /// Which waiting message goes out next [default: fifo]
     #[arg(long, value_parser = ["fifo", "lifo", "adaptive"], value_name = "ORDER")]
     order: Option<String>,
     /// With --order adaptive: the newest go first once the oldest is older than this, such as 10s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     fresh_within: Option<Duration>,
     /// How the classes of criticality share the hand-outs: by weights, or strictly the higher one first
     /// [default: weighted]
@@ -51,13 +51,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "N")]
     dead_burst: Option<u32>,
     /// How long a worker holds a message unless it asks otherwise, such as 30s
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     lease: Option<Duration>,
     /// A message not done this long after its acceptance expires, such as 4d
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     retention: Option<Duration>,
     /// Work per message until it is measured, such as 80ms
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_duration)]
     expected_service_time: Option<Duration>,
     /// Attempts before a message becomes a dead letter
     #[arg(long, value_name = "N")]
