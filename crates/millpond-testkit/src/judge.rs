@@ -244,7 +244,7 @@ impl<'a> Case<'a> {
             if let Some(spans) = life.queue.and_then(|queue| of_all.get(&queue)) {
                 life.replays.extend(spans);
             }
-            let accepted = life.offers.iter().map(|offer| offer.span.sent).min();
+            let accepted = life.all_offers().map(|offer| offer.span.sent).min();
             let unheard = life.queue.and_then(|queue| self.unheard.get(&queue)).into_iter().flatten();
             life.unheard.extend(unheard.filter(|at| Some(**at) >= accepted));
             life.replays.sort_unstable();

@@ -22,6 +22,8 @@ const REST: Duration = Duration::from_secs(90);
 const SEGMENTS_BEYOND: u64 = 4;
 /// How often somebody looks whether it is over.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often he who gives dead letters up looks for more at once.
+const ROUNDS: usize = 20;
 
 impl World {
     pub(super) fn heal(&mut self) {
@@ -107,12 +109,18 @@ impl World {
 
     fn give_up_some(&mut self, queue: usize) {
         let name = self.queues[queue].drawn.name.clone();
-        let command = Command::List { queue: name.clone(), phase: Some(Phase::Dead), after: None, limit: 20 };
-        let Reply::Messages(Ok((dead, _))) = self.ask_and_wait(command) else { return };
-        for one in dead {
-            let seq = one.message.seq;
-            let asked = Asked::Bury { seq, sent: self.now.0 };
-            self.ask(Command::DeleteDead { queue: name.clone(), seq }, asked);
+        for _ in 0..ROUNDS {
+            let command =
+                Command::List { queue: name.clone(), phase: Some(Phase::Dead), after: None, limit: 20 };
+            let Reply::Messages(Ok((dead, _))) = self.ask_and_wait(command) else { return };
+            for one in dead {
+                let seq = one.message.seq;
+                let asked = Asked::Bury { seq, sent: self.now.0 };
+                self.ask(Command::DeleteDead { queue: name.clone(), seq }, asked);
+            }
+            // What has expired takes the place of what is gone.
+            let next = self.now.plus(Duration::from_millis(20));
+            self.run(next, |_| false);
         }
     }
 

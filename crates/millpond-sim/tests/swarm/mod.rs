@@ -45,9 +45,12 @@ pub(crate) fn run(seed: u64, traced: bool) -> Report {
     let steps = trail.len() as u64;
     let (summary, violations) = judge(&trail);
     if let Some(first) = violations.first() {
+        // The detail names others that matter.
+        let words = first.detail.split(|letter: char| !letter.is_ascii_digit());
+        let subjects: Vec<u64> = words.filter_map(|word| word.parse().ok()).chain([first.subject]).collect();
         let about: Vec<String> = trail
             .iter()
-            .filter(|event| mentions(event, first.subject))
+            .filter(|event| subjects.iter().any(|subject| mentions(event, *subject)))
             .map(|event| format!("{event:?}"))
             .collect();
         panic!(

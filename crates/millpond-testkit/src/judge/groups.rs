@@ -5,7 +5,7 @@
 use super::life::Again;
 use super::{Case, Life, Rule};
 use crate::trail::{HandOut, Micros, Said};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// When a message of a group can have been accepted.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,17 @@ impl Case<'_> {
             let ends = matches!(word.said, Said::Complete | Said::Dead);
             ends && word.hand_out == one.hand_out && word.span.sent <= at
         });
-        let held = !ended && life.again(one, at, 0, &self.clocks) == Again::Held;
+        // Or it was the last failure that it may have.
+        let failed: BTreeSet<u64> = life
+            .words
+            .iter()
+            .filter(|word| word.said == Said::Retry && word.span.sent <= at)
+            .map(|word| word.hand_out)
+            .collect();
+        let last = self
+            .narrowest(one.queue, |rules| rules.max_attempts)
+            .is_some_and(|most| failed.len() >= most as usize && failed.contains(&one.hand_out));
+        let held = !ended && !last && life.again(one, at, 0, &self.clocks) == Again::Held;
         held.then(|| format!("{} was handed out while {} was held", other.id, one.id))
     }
 }

@@ -5,6 +5,7 @@
 use super::clocks::Clocks;
 use super::{Case, Life, Rule};
 use crate::trail::{Answer, Extension, HandOut, MessageId, Micros, Said, Span, Stand, Word};
+use std::collections::BTreeSet;
 
 /// What time a server has to do what is due.
 pub(super) const GRACE: Micros = 5_000;
@@ -199,8 +200,13 @@ impl Case<'_> {
                 let counts = word.answer == Answer::Accepted && word.said == Said::Retry;
                 counts && word.span.sent > since && word.span.ended <= now
             });
-            // A word may be repeated.
-            let failed: std::collections::BTreeSet<u64> = failed.map(|word| word.hand_out).collect();
+            // A word may be repeated, also after a replay has taken it off.
+            let said_before = |hand_out| {
+                let first = life.words.iter().filter(|word| word.hand_out == hand_out);
+                first.map(|word| word.span.sent).min().is_some_and(|sent| sent <= since)
+            };
+            let failed: BTreeSet<u64> =
+                failed.map(|word| word.hand_out).filter(|hand_out| !said_before(*hand_out)).collect();
             if failed.len() >= attempts_max as usize || deliveries >= deliveries_max {
                 let detail = format!("handed out after {} failures and {deliveries} hand-outs", failed.len());
                 self.violated(Rule::Attempts, id, detail);
