@@ -136,7 +136,8 @@ impl Pond {
             message.seq
         );
         // Messages that were released from their group at the latest restart may be leased side by side.
-        let alone = message.phase != Phase::Leased || !ready.blocked || slot.restored_lease;
+        let is_older = message.hand_out.as_ref().is_some_and(|hand_out| hand_out.epoch != self.epoch);
+        let alone = message.phase != Phase::Leased || !ready.blocked || is_older;
         assert!(alone, "{:?}: leased, and not the first of its group", message.seq);
     }
 
