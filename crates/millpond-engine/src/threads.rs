@@ -71,13 +71,13 @@ impl EngineThread {
         let mut events = Vec::new();
         let mut emitted = OpNumber(0);
         let mut durable = OpNumber(0);
-        // Up to where the log must be durable before the end, once that has been asked for. Timers go on meanwhile, and
-        // what they bring is done again after the next start.
-        let mut stopping: Option<OpNumber> = None;
-        let mut stops = false;
+        let mut stopping = false;
+        // What had been decided when the end was asked for. Timers go on meanwhile, but nobody waits for what they bring:
+        // it is done again after the next start.
+        let mut last: Option<OpNumber> = None;
         loop {
             self.flush(&mut asked, &mut emitted);
-            if stops && durable >= *stopping.get_or_insert(emitted) {
+            if stopping && durable >= *last.get_or_insert(emitted) {
                 break;
             }
             let timeout = self.timeout();
@@ -89,7 +89,7 @@ impl EngineThread {
             for event in events.drain(..) {
                 match event {
                     // Its asker learns that the engine has stopped. Otherwise callers could keep it from stopping.
-                    Event::Ask { .. } if stops => {}
+                    Event::Ask { .. } if stopping => {}
                     Event::Ask { request, command, answer } => {
                         asked.insert(request, answer);
                         self.machine.handle(Input::Command { request, command }, now);
@@ -118,7 +118,7 @@ impl EngineThread {
                         return;
                     }
                     Event::Stop => {
-                        stops = true;
+                        stopping = true;
                         // Nothing more is handed out, or a paced target could go on for ever.
                         self.machine.handle(Input::Drain, now);
                     }

@@ -159,8 +159,28 @@ pub(crate) fn discard(mut body: Body) {
 
 #[cfg(test)]
 mod tests {
-    use super::take_room;
+    use super::{Bodies, Body, take_room};
+    use crate::limits::Limits;
     use tokio::sync::Semaphore;
+
+    const LARGEST: u64 = 64 << 10;
+
+    fn body() -> Body {
+        Body::from(vec![0; 60 << 10])
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_room_from_others_until_it_is_let_go() {
+        let limits = Limits { arriving_bytes: 0, batch_bytes: LARGEST, ..Limits::default() };
+        let bodies = Bodies::new(&limits, LARGEST);
+        let first = bodies.read_keeping_room(body(), LARGEST).await.unwrap();
+        let second = bodies.read_keeping_room(body(), LARGEST).await.unwrap();
+        assert!(bodies.read(body(), LARGEST).await.is_err(), "there is room for two of the largest");
+        drop(first);
+        bodies.read(body(), LARGEST).await.unwrap();
+        bodies.read(body(), LARGEST).await.expect("who only reads lets it go at once");
+        drop(second);
+    }
 
     #[test]
     fn room_is_taken_as_a_body_grows_and_given_back_with_it() {

@@ -243,7 +243,6 @@ impl Queue {
             && !self.dead_letters_are_full()
     }
 
-    /// Whether there is no room for more dead letters.
     /// How many of the messages that have expired may go now.
     pub(super) fn room_for_expired(&self) -> u64 {
         match self.settings.on_expiry {
@@ -254,6 +253,7 @@ impl Queue {
         }
     }
 
+    /// Whether there is no room for more dead letters.
     pub(super) fn dead_letters_are_full(&self) -> bool {
         self.dead.len() as u64 >= self.settings.dead_letter.max_messages
     }
