@@ -280,7 +280,7 @@ impl Engine {
         Ok(Self::start(restored, clock)?)
     }
 
-    fn start(restored: Restored, clock: Clock) -> std::io::Result<(Self, Handle, Calls)> {
+    fn start(restored: Restored, mut clock: Clock) -> std::io::Result<(Self, Handle, Calls)> {
         let Restored { machine, log, keys, report, segments, segment_jobs } = restored;
         let inbox = Inbox::new();
         let content_bytes_max = log.content_bytes_max();
@@ -311,12 +311,13 @@ impl Engine {
             inbox: inbox.clone(),
             segments: to_segments.clone(),
             stop: Arc::clone(&stop),
+            told_full: false,
         };
         let log = spawn("millpond-log", move || log_thread.run())?;
         let engine_thread = EngineThread {
             machine,
             inbox: inbox.clone(),
-            clock,
+            now: Box::new(move || clock.now()),
             log: to_log,
             segments: to_segments,
             reader: to_reader,

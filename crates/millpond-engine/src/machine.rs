@@ -54,6 +54,8 @@ pub struct Machine {
     /// Something was forgotten since the log was last looked at for room to win back.
     forgot: bool,
     storage: StorageState,
+    /// The worst that the log says of the disk since there was room.
+    told: StorageState,
     outputs: Vec<Output>,
 }
 
@@ -89,6 +91,7 @@ impl Machine {
             reclaiming: false,
             forgot: false,
             storage: StorageState::Roomy,
+            told: StorageState::Roomy,
             outputs: Vec::new(),
         }
     }
@@ -254,19 +257,27 @@ impl Machine {
             StorageState::SettleOnly
         };
         if state != self.storage {
-            match state {
-                StorageState::Roomy => tracing::info!("the disk has room again: new work is taken in"),
-                StorageState::NoEnqueue => tracing::error!(
-                    "the disk is full: new work is refused (507); what is here goes on, settlements and restarts too. \
-                     Free or add space"
-                ),
-                StorageState::SettleOnly => tracing::error!(
-                    "the disk is full to the last: nothing is handed out, only settlements are taken. Free or add space"
-                ),
-            }
+            self.tell_room(state);
             self.storage = state;
             self.pond.handle(Input::Storage(state), now);
             self.take_effects();
+        }
+    }
+
+    /// Says once that the disk is full, once if it is full to the last, and once that there is room again, however often
+    /// it goes to and fro in between.
+    fn tell_room(&mut self, state: StorageState) {
+        let told = std::mem::replace(&mut self.told, state);
+        match (told, state) {
+            (_, StorageState::Roomy) => tracing::info!("the disk has room again: new work is taken in"),
+            (StorageState::Roomy, StorageState::NoEnqueue) => tracing::error!(
+                "the disk is full: new work is refused (507); what is here goes on, settlements and restarts too. \
+                 Free or add space"
+            ),
+            (StorageState::Roomy | StorageState::NoEnqueue, StorageState::SettleOnly) => tracing::error!(
+                "the disk is full to the last: nothing is handed out, only settlements are taken. Free or add space"
+            ),
+            (StorageState::SettleOnly | StorageState::NoEnqueue, _) => self.told = told,
         }
     }
 

@@ -3,7 +3,6 @@
 //! Owns who runs where: the engine thread owns the machine and never waits for the disk; the log thread owns the
 //! log. What the side threads do is elsewhere: `segments`, and here the reading of what is copied. Must never hold a queue rule.
 
-use crate::clock::Clock;
 use crate::content::Stored;
 use crate::handle::Answer;
 use crate::inbox::{Event, Inbox};
@@ -12,6 +11,7 @@ use crate::machine::{Machine, Output};
 use crate::segments::{Ahead, FULL_RETRY, SegmentJob};
 use millpond_core::command::{Input, Leased, OpNumber, Reply, RequestId, TargetNumber};
 use millpond_core::identity::Seq;
+use millpond_core::time::Now;
 use millpond_journal::PrepareError;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) type ReadJob = Vec<(Seq, Stored)>;
 pub(crate) struct EngineThread {
     pub(crate) machine: Machine,
     pub(crate) inbox: Inbox,
-    pub(crate) clock: Clock,
+    pub(crate) now: Box<dyn FnMut() -> Now + Send>,
     pub(crate) log: Sender<ToLog>,
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) reader: Sender<ReadJob>,
@@ -82,7 +82,7 @@ impl EngineThread {
             }
             let timeout = self.timeout();
             self.inbox.take(&mut events, timeout, self.machine.is_log_busy());
-            let now = self.clock.now();
+            let now = (self.now)();
             if events.is_empty() {
                 self.machine.handle(Input::Tick, now);
             }
@@ -129,7 +129,7 @@ impl EngineThread {
 
     fn timeout(&mut self) -> Duration {
         let Some(at) = self.machine.next_wakeup() else { return SLEEP_MAX };
-        at.since(self.clock.now().mono).min(SLEEP_MAX)
+        at.since((self.now)().mono).min(SLEEP_MAX)
     }
 
     fn note_bytes(&self) {
@@ -179,7 +179,7 @@ impl EngineThread {
                     }
                 }
             }
-            let now = self.clock.now();
+            let now = (self.now)();
             if !is_attended {
                 // Before anything is taken back, or it would be pushed again at once.
                 self.machine.handle(Input::Unattended, now);
@@ -210,6 +210,8 @@ pub(crate) struct LogThread {
     pub(crate) inbox: Inbox,
     pub(crate) segments: Sender<SegmentJob>,
     pub(crate) stop: Arc<AtomicBool>,
+    /// It was said that pending work waits for room, and there has been none since.
+    pub(crate) told_full: bool,
 }
 
 /// Reports commits to the engine.
@@ -218,13 +220,7 @@ struct Reporter<'thread> {
     segments: &'thread Sender<SegmentJob>,
     stop: &'thread AtomicBool,
     started: Instant,
-    warned: bool,
-}
-
-impl<'thread> Reporter<'thread> {
-    fn new(inbox: &'thread Inbox, segments: &'thread Sender<SegmentJob>, stop: &'thread AtomicBool) -> Self {
-        Self { inbox, segments, stop, started: Instant::now(), warned: false }
-    }
+    told_full: &'thread mut bool,
 }
 
 impl Outside for Reporter<'_> {
@@ -240,12 +236,14 @@ impl Outside for Reporter<'_> {
     }
 
     fn wait_for_room(&mut self) -> bool {
-        if !self.warned {
-            tracing::error!("the disk is full: what is pending waits for room");
-            self.warned = true;
+        if !std::mem::replace(self.told_full, true) {
+            tracing::error!("the disk is full: what is pending waits for room. Free or add space");
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return false;
         }
         std::thread::sleep(FULL_RETRY);
-        !self.stop.load(Ordering::Relaxed)
+        true
     }
 
     fn segment_job(&mut self, job: SegmentJob) {
@@ -328,15 +326,25 @@ impl LogThread {
             tracing::error!(%error, "the next segment cannot be prepared");
         }
         self.log.ahead(ahead.ok());
-        self.log.report_idle(&mut Reporter::new(&self.inbox, &self.segments, &self.stop));
+        self.told_full &= self.log.is_full();
+        let (log, mut reporter) = self.parts();
+        log.report_idle(&mut reporter);
     }
 
     fn write(&mut self, entries: Vec<Entry>) -> Result<(), millpond_journal::CommitError> {
-        self.log.write(entries, &mut Reporter::new(&self.inbox, &self.segments, &self.stop))
+        let (log, mut reporter) = self.parts();
+        log.write(entries, &mut reporter)
     }
 
     fn idle(&mut self) -> Result<(), millpond_journal::CommitError> {
-        self.log.idle(&mut Reporter::new(&self.inbox, &self.segments, &self.stop))
+        let (log, mut reporter) = self.parts();
+        log.idle(&mut reporter)
+    }
+
+    /// The log, and who reports what it does from now on.
+    fn parts(&mut self) -> (&mut Log, Reporter<'_>) {
+        let Self { log, inbox, segments, stop, told_full, .. } = self;
+        (log, Reporter { inbox, segments, stop, started: Instant::now(), told_full })
     }
 }
 
@@ -354,3 +362,6 @@ pub(crate) fn read_copies(jobs: &Receiver<ReadJob>, inbox: &Inbox) {
         inbox.push(Event::Copied(contents));
     }
 }
+
+#[cfg(test)]
+mod tests;
