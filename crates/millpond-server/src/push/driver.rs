@@ -21,7 +21,7 @@ use millpond_core::settings::PUSH_LEASE_MARGIN;
 use millpond_engine::handle::{Call, Calls, Handle};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 const USER_AGENT: &str = concat!("millpond/", env!("CARGO_PKG_VERSION"));
@@ -94,21 +94,26 @@ impl Driver {
     /// run at once is the engine's to bound.
     pub(crate) async fn run(self, mut calls: Calls) {
         while let Some(call) = calls.next().await {
-            if call.decided.elapsed() > PUSH_LEASE_MARGIN {
-                // The way here, its body's from the disk most of all, took so long that the call could last longer than
-                // its message's lease, beside the next one.
-                self.shared.handle.undelivered(call.delivery.leased.receipt);
-                continue;
-            }
-            self.running.send_modify(|running| *running += 1);
-            let report = Report {
-                handle: self.shared.handle.clone(),
-                running: Arc::clone(&self.running),
-                receipt: call.delivery.leased.receipt,
-                outcome: None,
-            };
-            tokio::spawn(self.clone().make(call, report));
+            self.begin(call, Instant::now());
         }
+    }
+
+    /// Makes a call in a task of its own. What comes too late for that at `now` is given back instead: the way here, its
+    /// body's from the disk most of all, took so long that the call could last longer than its message's lease, beside
+    /// the next one.
+    fn begin(&self, call: Call, now: Instant) {
+        let receipt = call.delivery.leased.receipt;
+        if now.duration_since(call.decided) > PUSH_LEASE_MARGIN {
+            return self.shared.handle.undelivered(receipt);
+        }
+        self.running.send_modify(|running| *running += 1);
+        let report = Report {
+            handle: self.shared.handle.clone(),
+            running: Arc::clone(&self.running),
+            receipt,
+            outcome: None,
+        };
+        tokio::spawn(self.clone().make(call, report));
     }
 
     /// Waits until no call is running; after `grace`, those that still are get given back.
@@ -247,3 +252,6 @@ fn log(target: &Target, queue: &Name, outcome: &CallOutcome) {
         "push call ended"
     );
 }
+
+#[cfg(test)]
+mod tests;
