@@ -5,7 +5,7 @@
 //! bitmaps (Roaring: next to nothing where they are dense, two bytes a place where they are not).
 
 use roaring::RoaringBitmap;
-use std::collections::BTreeMap;
+use std::collections::{VecDeque, vec_deque::Iter};
 
 /// Places up to which a set is a sorted list.
 const SEVERAL_MAX: usize = 64;
@@ -32,8 +32,9 @@ pub(in crate::pond) enum PlaceSet {
 /// Places by block: how many come before one is a sum over blocks and over the few bitmaps of one.
 #[derive(Debug, Default)]
 pub(in crate::pond) struct Many {
-    /// None is empty.
-    blocks: BTreeMap<u64, Block>,
+    /// By their numbers, side by side in memory: to add them up is all that a rank costs more in a deep queue. They come at
+    /// the end and go at the front. None is empty.
+    blocks: VecDeque<(u64, Block)>,
     len: u64,
 }
 
@@ -66,9 +67,18 @@ fn place_in(block: u64, within: u32) -> u64 {
 }
 
 impl Many {
+    /// Where the block of this number is, or would be.
+    fn find(&self, number: u64) -> Result<usize, usize> {
+        self.blocks.binary_search_by_key(&number, |(number, _)| *number)
+    }
+
     fn insert(&mut self, place: u64) -> bool {
         let (number, within) = block_of(place);
-        let block = self.blocks.entry(number).or_default();
+        let index = self.find(number).unwrap_or_else(|index| {
+            self.blocks.insert(index, (number, Block::default()));
+            index
+        });
+        let block = &mut self.blocks[index].1;
         let added = block.places.insert(within);
         if added {
             block.len += 1;
@@ -80,14 +90,15 @@ impl Many {
 
     fn remove(&mut self, place: u64) -> bool {
         let (number, within) = block_of(place);
-        let Some(block) = self.blocks.get_mut(&number) else { return false };
+        let Ok(index) = self.find(number) else { return false };
+        let block = &mut self.blocks[index].1;
         let known = block.places.remove(within);
         if known {
             block.len -= 1;
             self.len -= 1;
             block.changed();
             if block.len == 0 {
-                self.blocks.remove(&number);
+                self.blocks.remove(index);
             }
         }
         known
@@ -95,30 +106,43 @@ impl Many {
 
     fn contains(&self, place: u64) -> bool {
         let (number, within) = block_of(place);
-        self.blocks.get(&number).is_some_and(|block| block.places.contains(within))
+        self.find(number).is_ok_and(|index| self.blocks[index].1.places.contains(within))
     }
 
     fn min(&self) -> Option<u64> {
-        let (&number, block) = self.blocks.first_key_value()?;
-        block.places.min().map(|within| place_in(number, within))
+        let (number, block) = self.blocks.front()?;
+        block.places.min().map(|within| place_in(*number, within))
     }
 
     fn max(&self) -> Option<u64> {
-        let (&number, block) = self.blocks.last_key_value()?;
-        block.places.max().map(|within| place_in(number, within))
+        let (number, block) = self.blocks.back()?;
+        block.places.max().map(|within| place_in(*number, within))
     }
 
     fn before(&self, place: u64) -> u64 {
         let (number, within) = block_of(place);
-        let whole: u64 = self.blocks.range(..number).map(|(_, block)| block.len).sum();
-        let Some(last) = within.checked_sub(1) else { return whole };
-        whole + self.blocks.get(&number).map_or(0, |block| block.places.rank(last))
+        let (index, last) = match self.find(number) {
+            Ok(index) => (index, within.checked_sub(1)),
+            Err(index) => (index, None),
+        };
+        let whole = self.len_before(index);
+        last.map_or(whole, |last| whole + self.blocks[index].1.places.rank(last))
+    }
+
+    /// How many places are in the blocks before one, added up from the nearer end.
+    fn len_before(&self, index: usize) -> u64 {
+        let sum = |blocks: Iter<'_, (u64, Block)>| -> u64 { blocks.map(|(_, block)| block.len).sum() };
+        if index > self.blocks.len() / 2 {
+            self.len - sum(self.blocks.range(index..))
+        } else {
+            sum(self.blocks.range(..index))
+        }
     }
 
     fn iter(&self) -> impl Iterator<Item = u64> {
         self.blocks
             .iter()
-            .flat_map(|(&number, block)| block.places.iter().map(move |within| place_in(number, within)))
+            .flat_map(|(number, block)| block.places.iter().map(move |within| place_in(*number, within)))
     }
 }
 
