@@ -135,7 +135,7 @@ fn a_batch_that_never_fits_is_refused_as_a_whole_at_once_with_the_bound() {
         (0, 0),
         "nothing of it is stored, nor was it refused for want of room"
     );
-    let batch = knock(&mut rig, vec![message(); 3]);
+    let batch = knock(&mut rig, vec![keyed(1, 1), keyed(2, 1), message()]);
     assert_eq!(told(&mut rig, batch), Some((vec![Seq(1), Seq(2), Seq(3)], 0)), "as much as fits is taken");
 }
 
