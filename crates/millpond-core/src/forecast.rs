@@ -350,6 +350,23 @@ mod tests {
     }
 
     #[test]
+    fn before_enough_is_done_a_throughput_is_at_most_what_one_more_would_make_it() {
+        let mut busy = BusyThroughput::default();
+        assert_eq!(busy.at_most_per_second(), None, "no time has passed");
+        busy.begin(at(0.0));
+        busy.note(true, 0, at(0.0));
+        assert_eq!(busy.at_most_per_second(), None);
+        busy.note(true, 0, at(0.001));
+        let at_most = busy.at_most_per_second().unwrap();
+        assert!((at_most - 1000.0).abs() < 1e-6, "{at_most}");
+        busy.note(true, 3, at(0.002));
+        let at_most = busy.at_most_per_second().unwrap();
+        assert!((at_most / 2000.0 - 1.0).abs() < 1e-3, "four in two milliseconds: {at_most}");
+        busy.note(true, 10, at(0.004));
+        assert_eq!(busy.at_most_per_second(), busy.per_second(), "what is known counts");
+    }
+
+    #[test]
     fn hours_without_workers_do_not_outweigh_the_minute_since_they_came() {
         let mut busy = BusyThroughput::default();
         busy.begin(at(0.0));

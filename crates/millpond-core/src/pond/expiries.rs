@@ -86,10 +86,11 @@ impl Expiries {
         {
             let lane = self.lanes.get_mut(&ttl_micros).expect("a head has a lane");
             let first = Seq(lane.members.min().expect("an empty lane is closed"));
-            let at = expires(first).expect("what is gone was cleared");
-            if at <= bound && first == before {
+            if first == before {
+                // The bound is its own time then.
                 break;
             }
+            let at = expires(first).expect("what is gone was cleared");
             self.heads.remove(&(bound, before, ttl_micros));
             lane.head = (at.max(bound), first);
             self.heads.insert((lane.head.0, first, ttl_micros));

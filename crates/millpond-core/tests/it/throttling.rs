@@ -134,3 +134,74 @@ fn a_target_that_bears_everything_again_is_believed_within_a_minute() {
     assert!(after.capacity_per_second > 50.0 && !after.insurmountable, "{after:?}");
     assert_eq!(after.ready, 0);
 }
+
+/// A target with one place and 20 ms of work, called for the first time.
+fn one_place() -> Rig {
+    let settings = QueueSettings { expected_service_time: Some(WORK), ..QueueSettings::default() };
+    let mut rig = Rig::pushing(target(1), settings);
+    rig.fill(2);
+    rig
+}
+
+/// Ends the one call under way by asking for a pause.
+fn ask_for_pause(rig: &mut Rig, pause: Duration) {
+    let calls = rig.take_calls();
+    assert_eq!(calls.len(), 1);
+    rig.end_call(calls[0].receipt, throttled(pause));
+}
+
+/// What it is said to bear: everything, or what it did over its pauses.
+fn is_believed(rig: &mut Rig) -> bool {
+    let capacity = rig.stats().capacity_per_second;
+    assert!(capacity <= 50.1, "never more than its places: {capacity}/s");
+    capacity > 49.9
+}
+
+#[test]
+fn several_calls_that_tell_of_one_pause_are_one_pause_and_each_later_one_counts() {
+    let mut rig = rig(None);
+    rig.fill(4);
+    for call in rig.take_calls() {
+        rig.end_call(call.receipt, throttled(s(1)));
+    }
+    rig.pass(ms(999));
+    assert!(rig.stats().capacity_per_second > 99.0, "one pause");
+    let mut rig = one_place();
+    ask_for_pause(&mut rig, s(1));
+    rig.pass(s(1));
+    assert!(is_believed(&mut rig));
+    ask_for_pause(&mut rig, s(1));
+    assert!(!is_believed(&mut rig), "the second in a row");
+}
+
+#[test]
+fn a_target_lives_by_its_pauses_if_one_begins_within_half_a_minute_of_the_end_of_another_and_for_as_long() {
+    for (after, is_soon) in [(s(30) - ms(1), true), (s(30), false)] {
+        let mut rig = one_place();
+        ask_for_pause(&mut rig, s(1));
+        rig.pass(s(1));
+        for _ in 0..2 {
+            let call = rig.take_calls().remove(0);
+            rig.pass(WORK);
+            rig.end_call(call.receipt, succeeded());
+        }
+        rig.pass(after - WORK * 2);
+        rig.fill(1);
+        ask_for_pause(&mut rig, s(1));
+        assert_eq!(is_believed(&mut rig), !is_soon, "{after:?}");
+        rig.pass(s(1) + s(30) - ms(1));
+        assert_eq!(is_believed(&mut rig), !is_soon, "{after:?}");
+        rig.pass(ms(1));
+        assert!(is_believed(&mut rig), "half a minute after the pause");
+    }
+}
+
+#[test]
+fn no_pause_however_short_makes_a_target_bear_more_than_its_places() {
+    let mut rig = one_place();
+    for _ in 0..2 {
+        ask_for_pause(&mut rig, ms(1));
+        rig.pass(ms(1));
+    }
+    assert!(is_believed(&mut rig));
+}
