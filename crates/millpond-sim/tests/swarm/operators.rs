@@ -50,6 +50,7 @@ impl World {
             12 => self.cancel_replay(queue),
             13 => self.delete_queue(queue),
             14 | 18 | 19 => self.list(queue),
+            15 if self.chance.bool() => self.purge(queue),
             15 => {
                 self.ask(Command::Overview, Asked::Overview);
             }
@@ -141,9 +142,15 @@ impl World {
             return;
         }
         self.queues[queue].changing = true;
-        let asked = Asked::Pause { queue, paused };
+        let asked = Asked::Pause { queue, paused, sent: self.now.0 };
         let queue = self.name(queue);
         self.ask(Command::Pause { queue, paused }, asked);
+    }
+
+    fn purge(&mut self, queue: usize) {
+        let asked = Asked::Purge { queue, sent: self.now.0 };
+        let name = self.name(queue);
+        self.ask(Command::Purge(name), asked);
     }
 
     fn delete_queue(&mut self, queue: usize) {

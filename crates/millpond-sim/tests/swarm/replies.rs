@@ -3,6 +3,7 @@
 //! Owns the way from an answer, or from none, into the trail. Must never decide what an actor does next: the actors
 //! are told.
 
+use super::producers::told;
 use super::world::{Task, World, micros};
 use millpond_core::command::{EnqueueError, Leased, Reply, TargetNumber};
 use millpond_core::identity::{Receipt, Seq};
@@ -56,6 +57,11 @@ pub(super) enum Asked {
     Pause {
         queue: usize,
         paused: bool,
+        sent: Micros,
+    },
+    Purge {
+        queue: usize,
+        sent: Micros,
     },
     Replay {
         queue: usize,
@@ -100,8 +106,6 @@ pub(super) struct Known {
     pub(super) holds: Vec<(usize, Mono)>,
     /// Hand-outs that are settled after their lease.
     pub(super) late: BTreeSet<u64>,
-    /// Queues that handed something out to nobody since the last start.
-    pub(super) unheard: BTreeSet<usize>,
     /// Consumers by the names that they gave.
     pub(super) consumers: Numbers<String>,
     /// Dead letters, as somebody has listed them.
@@ -154,10 +158,17 @@ impl World {
     /// An answer whose asker has left: what was handed out is taken back, as the server does.
     fn answered_nobody(&mut self, reply: Reply) {
         let Reply::Leased(Ok(leased)) = reply else { return };
-        for one in leased {
+        for one in &leased {
             self.reach("seen: hand-out that reached nobody");
+            let Some(host) = &self.host else { return };
+            let stored = host.machine().locate(one.receipt.seq);
             let queue = self.queues.iter().position(|queue| queue.drawn.name == one.queue);
-            self.known.unheard.extend(queue);
+            self.handed_out(queue.expect("a queue of the run"), one, &stored, None);
+        }
+        for one in leased {
+            self.known.held.remove(&one.receipt);
+            let hand_out = self.numbers.of(one.receipt);
+            self.trail.push(Event::TakenBack { id: one.receipt.seq.0, hand_out, at: self.now.0 });
             self.tell(millpond_core::command::Input::Undelivered(one.receipt));
         }
     }
@@ -199,9 +210,16 @@ impl World {
                     self.note_deleted(queue, self.span_from(sent));
                 }
             }
-            (Asked::Pause { queue, paused }, Reply::Paused(result)) => {
+            (Asked::Pause { queue, paused, sent }, Reply::Paused(result)) => {
                 self.queues[queue].changing = false;
                 self.queues[queue].paused_since = (paused && result.is_ok()).then_some(self.now.0);
+                self.note_pause(queue, paused, sent, answer_of(&result));
+            }
+            (Asked::Purge { queue, sent }, Reply::Purged(result)) => {
+                if result.as_ref().is_ok_and(|cancelled| *cancelled > 0) {
+                    self.reach("seen: a queue with work is purged");
+                }
+                self.note_purge(queue, sent, answer_of(&result));
             }
             (Asked::Replay { queue, ids, sent }, Reply::ReplayStarted(result)) => match result {
                 // Accepted is begun: when it is over is for the operators to find out.
@@ -218,7 +236,7 @@ impl World {
             (Asked::Overview, Reply::Overview(queues, _)) => self.overview(&queues),
             (Asked::Plain, reply) => self.known.plain = Some(reply),
             (Asked::ListDead, Reply::Messages(Ok((statuses, _)))) => {
-                self.known.dead.extend(statuses.iter().map(|status| status.message.seq));
+                statuses.iter().for_each(|status| self.listed_dead(status));
             }
             (Asked::Nobody | Asked::ListDead, _) => {}
             (asked, reply) => self.fail(format!("{asked:?} was answered {reply:?}")),
@@ -250,10 +268,12 @@ impl World {
                 self.queues[queue].changing = false;
                 self.note_deleted(queue, self.span_from(sent));
             }
-            Asked::Pause { queue, .. } => {
+            Asked::Pause { queue, paused, sent } => {
                 self.queues[queue].changing = false;
                 self.queues[queue].paused_since = None;
+                self.note_pause(queue, paused, sent, Answer::Unknown);
             }
+            Asked::Purge { queue, sent } => self.note_purge(queue, sent, Answer::Unknown),
             Asked::Replay { queue, ids, sent } => self.known.replaying.push((queue, ids, sent)),
             Asked::Bury { seq, sent } => {
                 let request = self.request(seq, sent, Answer::Unknown);
@@ -278,6 +298,16 @@ impl World {
 
     fn request(&self, seq: Seq, sent: Micros, answer: Answer) -> Request {
         Request { id: seq.0, span: self.span_from(sent), answer }
+    }
+
+    fn note_pause(&mut self, queue: usize, paused: bool, sent: Micros, answer: Answer) {
+        let (queue, span) = (u32::try_from(queue).expect("few"), self.span_from(sent));
+        self.trail.push(Event::Pause { queue, paused, span, answer });
+    }
+
+    fn note_purge(&mut self, queue: usize, sent: Micros, answer: Answer) {
+        let (queue, span) = (u32::try_from(queue).expect("few"), self.span_from(sent));
+        self.trail.push(Event::Purge { queue, span, answer });
     }
 
     fn note_deleted(&mut self, queue: usize, span: Span) {
@@ -310,7 +340,7 @@ impl World {
                 }
                 Err(_) => Offered::Refused,
             };
-            let offer = Offer { span, answer, ..offer };
+            let offer = Offer { span, answer, told: told(&result), ..offer };
             self.offered(producer, &offer);
             self.trail.push(Event::Offer(offer));
         }
@@ -342,6 +372,7 @@ impl World {
                 self.fail(format!("the bytes of {:?} cannot be read on a healthy disk", leased.receipt));
             }
         }
+        self.heard(leased.receipt);
         self.check_bounds(queue, leased.receipt, Duration::from_micros(lease.unsigned_abs()));
         let hand_out = self.numbers.of(leased.receipt);
         self.trail.push(Event::HandOut(HandOut {
@@ -376,6 +407,16 @@ impl World {
             ));
         }
         self.known.held.insert(receipt, (queue, now.plus(lease)));
+    }
+
+    fn listed_dead(&mut self, status: &millpond_core::command::Status) {
+        let seq = status.message.seq;
+        self.known.dead.insert(seq);
+        self.trail.push(Event::Look {
+            id: seq.0,
+            span: self.span_from(self.now.0),
+            stand: stand(status.message.phase),
+        });
     }
 
     fn looked(

@@ -113,6 +113,7 @@ impl World {
             hand_out: self.numbers.of(receipt),
             said,
             delay: None,
+            given_up: matches!(end, CallEnd::TimedOut | CallEnd::Released),
             span: Span { sent: self.now.0, ended: self.now.0 },
             // Nobody answers: it is known by its consequences only.
             answer: Answer::Unknown,

@@ -4,10 +4,10 @@
 
 use super::marks::Marks;
 use millpond_core::command::{CancelError, DefineError, Input, Reply};
-use millpond_core::identity::Seq;
+use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Attempt, Message, Phase};
 use millpond_core::record::Record;
-use millpond_core::time::Mono;
+use millpond_core::time::{Mono, Wall};
 use millpond_engine::log::Entry;
 use millpond_engine::machine::Output;
 use millpond_sim::host::{Seen, Watch};
@@ -21,6 +21,8 @@ pub(super) struct Watcher {
     pub(super) trace: Option<String>,
     /// Where each message stands, as far as records tell.
     pub(super) phases: BTreeMap<Seq, Phase>,
+    /// Hand-outs of which nobody has heard yet, with the end of their lease.
+    pub(super) unheard: BTreeMap<Receipt, (Wall, Wall)>,
 }
 
 /// The first word of how a thing is shown: the name of its variant.
@@ -36,6 +38,11 @@ impl Watch for Watcher {
         }
         match seen {
             Seen::Output(Output::Log(Entry::Append { record, .. })) => self.record(record),
+            // A start writes what it hands out with its own record, before anybody looks.
+            Seen::Output(Output::Dispatch(_, leased, _)) => {
+                let started = leased.message.hand_out.as_ref().map_or(leased.until, |one| one.started);
+                self.unheard.insert(leased.receipt, (started, leased.until));
+            }
             Seen::Output(Output::Log(Entry::Delete { .. })) => self.marks.reach("seen: segment deleted"),
             Seen::Output(Output::Reply(_, answer)) => self.reply(&answer.reply),
             Seen::Input(Input::Copy(_)) | Seen::Output(Output::ReadToCopy(_)) => {
@@ -55,7 +62,10 @@ impl Watcher {
     fn record(&mut self, record: &Record) {
         match record {
             Record::Message { message, .. } => self.copy(message),
-            Record::Leased { receipt, .. } => self.shift(receipt.seq, Phase::Leased),
+            Record::Leased { receipt, started, until, .. } => {
+                self.unheard.insert(*receipt, (*started, *until));
+                self.shift(receipt.seq, Phase::Leased);
+            }
             Record::Returned { seq, attempt, due, .. } => {
                 self.attempt(attempt.as_ref());
                 self.shift(*seq, if due.is_some() { Phase::Backoff } else { Phase::Ready });

@@ -12,14 +12,14 @@ use super::{faults::Fault, producers::Producer};
 use fastrand::Rng;
 use millpond_core::command::{Command, Declared, Input, Reply, RequestId};
 use millpond_core::identity::Receipt;
-use millpond_core::settings::QueueSettings;
+use millpond_core::settings::{OnExpiry, Order, Overflow, PUSH_LEASE_MARGIN, Priority, QueueSettings};
 use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
-use millpond_sim::host::{Host, HostError, HostOptions, Surroundings, VirtualClock, Watch};
-use millpond_testkit::trail::{Event, Micros, Numbers, Rules, Span};
+use millpond_sim::host::{Host, HostError, HostOptions, Outcome, Surroundings, VirtualClock, Watch};
+use millpond_testkit::trail::{self, Event, Micros, Numbers, Rules, Span};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -137,6 +137,9 @@ pub(super) struct World {
     pub(super) calls: BTreeMap<Receipt, Call>,
     pub(super) known: super::replies::Known,
     pub(super) harm: Harm,
+    /// What came out of the host and was not heard yet, and whether somebody is hearing it.
+    unsaid: VecDeque<Outcome>,
+    hearing: bool,
 }
 
 pub(super) fn micros(duration: Duration) -> Micros {
@@ -188,6 +191,8 @@ impl World {
             calls: BTreeMap::new(),
             known: super::replies::Known::default(),
             harm: Harm::default(),
+            unsaid: VecDeque::new(),
+            hearing: false,
             chance,
             plan,
         };
@@ -204,6 +209,8 @@ impl World {
                 target: target_number,
                 concurrency: target.concurrency,
                 interval,
+                hold: micros(target.hold()),
+                lease: micros(target.timeout + PUSH_LEASE_MARGIN),
             });
         }
         for queue in 0..self.queues.len() {
@@ -301,18 +308,17 @@ impl World {
         let now = self.now;
         let Some(host) = &mut self.host else { return };
         let result = act(host, now);
-        loop {
-            let Some(host) = &mut self.host else { return };
-            let outcomes = host.outcomes();
-            if outcomes.is_empty() {
-                break;
+        let outcomes = host.outcomes();
+        // A process whose log has failed says nothing any more.
+        if result.is_ok() {
+            self.unsaid.extend(outcomes);
+        }
+        // Whoever is told something may say something in turn: what comes of it is heard after what was there before.
+        if !std::mem::replace(&mut self.hearing, true) {
+            while let Some(outcome) = self.unsaid.pop_front() {
+                self.hear(outcome);
             }
-            // A process whose log has failed says nothing any more.
-            if result.is_ok() {
-                for outcome in outcomes {
-                    self.hear(outcome);
-                }
-            }
+            self.hearing = false;
         }
         self.after_step(result);
     }
@@ -397,7 +403,11 @@ impl World {
                 self.host = Some(host);
                 self.booted();
             }
-            Err(error) => self.start_refused(&error),
+            Err(error) => {
+                self.watcher.borrow_mut().unheard.clear();
+                self.trail.push(Event::FailedStart { at });
+                self.start_refused(&error);
+            }
         }
     }
 
@@ -413,6 +423,7 @@ impl World {
     /// The process dies; `power`: what was not synced is at the mercy of the disk.
     pub(super) fn die(&mut self) {
         self.host = None;
+        self.unsaid.clear();
         self.note_unheard();
         self.trail.push(Event::Death { at: self.now.0, kept: self.settled_at });
         self.calls.clear();
@@ -431,18 +442,23 @@ impl World {
         self.after(downtime, Task::Restart);
     }
 
+    /// Somebody has heard of a hand-out.
+    pub(super) fn heard(&mut self, receipt: Receipt) {
+        self.watcher.borrow_mut().unheard.remove(&receipt);
+    }
+
     /// What was handed out in the moment of death, nobody heard of.
     fn note_unheard(&mut self) {
-        for queue in 0..self.queues.len() {
-            let asked = self
-                .asked
-                .values()
-                .any(|asked| matches!(asked, Asked::Lease { queue: of, .. } if *of == queue));
-            if asked || self.settings(queue).target.is_some() || self.known.unheard.contains(&queue) {
-                self.trail.push(Event::Unheard { queue: u32::try_from(queue).expect("few"), at: self.now.0 });
+        let unheard = std::mem::take(&mut self.watcher.borrow_mut().unheard);
+        // An extension may be written as a hand-out.
+        for (receipt, (started, until)) in unheard {
+            if self.numbers.knows(&receipt) {
+                continue;
             }
+            self.reach("seen: hand-out that nobody heard of");
+            let (hand_out, lease) = (self.numbers.of(receipt), micros(until.since(started)));
+            self.trail.push(Event::Unheard { id: receipt.seq.0, hand_out, lease, at: self.now.0 });
         }
-        self.known.unheard.clear();
     }
 
     /// Chaos as long as the plan says.
@@ -487,11 +503,24 @@ pub(super) fn rules_of(settings: &QueueSettings) -> Rules {
         backoff_min: micros(settings.retry.backoff_min),
         concurrency: settings.concurrency,
         max_messages: settings.max_messages,
+        max_bytes: settings.max_bytes,
+        max_wait: settings.max_wait.map(micros),
+        overflow: match settings.overflow {
+            Overflow::Block => trail::Overflow::Waits,
+            Overflow::DropOldest => trail::Overflow::DropsOldest,
+            _ => trail::Overflow::Refused,
+        },
+        dead_max: settings.dead_letter.max_messages,
+        order: match settings.order {
+            Order::Fifo => trail::Order::First,
+            Order::Lifo => trail::Order::Last,
+            Order::Adaptive => trail::Order::Depends,
+        },
+        strict: settings.priority == Priority::Strict,
         result_retention: micros(settings.result_retention),
         dead_retention: micros(settings.dead_letter.retention),
         max_keys: settings.max_keys,
-        drops_expired: settings.on_expiry == millpond_core::settings::OnExpiry::Drop,
-        drops_oldest: settings.overflow == millpond_core::settings::Overflow::DropOldest,
+        drops_expired: settings.on_expiry == OnExpiry::Drop,
         target: None,
         prefetch: settings.prefetch,
         keeps_groups: settings.order.keeps_groups(),
