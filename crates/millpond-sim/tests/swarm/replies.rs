@@ -89,6 +89,14 @@ pub(super) struct KnownMessage {
     pub(super) queue: usize,
 }
 
+/// A call that nobody waits for any more, and that occupies its target nevertheless.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    pub(super) target: usize,
+    pub(super) begun: Mono,
+    pub(super) until: Mono,
+}
+
 /// What the outside world knows.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -100,10 +108,16 @@ pub(super) struct Known {
     pub(super) keys: Vec<(usize, u64)>,
     /// What is in work, as the outside sees it: its queue and when its lease ends.
     pub(super) held: BTreeMap<Receipt, (usize, Mono)>,
-    /// When each target was last called by this process.
+    /// When each target was last called, as far as whoever is up knows.
     pub(super) last_call: BTreeMap<usize, Mono>,
-    /// Until when calls that timed out still occupy their target.
-    pub(super) holds: Vec<(usize, Mono)>,
+    /// Calls that timed out and still occupy their target.
+    pub(super) holds: Vec<Hold>,
+    /// When the wall clock was last set forward.
+    pub(super) set_forward: Mono,
+    /// Calls of each target that failed in a row, by this process.
+    pub(super) failures: BTreeMap<usize, u32>,
+    /// Who has what is in work, where it has said so.
+    pub(super) consumer_of: BTreeMap<Receipt, u64>,
     /// Hand-outs that are settled after their lease.
     pub(super) late: BTreeSet<u64>,
     /// Consumers by the names that they gave.
@@ -236,7 +250,7 @@ impl World {
             (Asked::Overview, Reply::Overview(queues, _)) => self.overview(&queues),
             (Asked::Plain, reply) => self.known.plain = Some(reply),
             (Asked::ListDead, Reply::Messages(Ok((statuses, _)))) => {
-                statuses.iter().for_each(|status| self.listed_dead(status));
+                self.listed_dead(&statuses);
             }
             (Asked::Nobody | Asked::ListDead, _) => {}
             (asked, reply) => self.fail(format!("{asked:?} was answered {reply:?}")),
@@ -375,6 +389,9 @@ impl World {
         self.heard(leased.receipt);
         self.check_bounds(queue, leased.receipt, Duration::from_micros(lease.unsigned_abs()));
         let hand_out = self.numbers.of(leased.receipt);
+        let consumer = leased.message.consumer.as_ref();
+        let consumer = consumer.map(|label| self.known.consumers.of(label.as_str().to_owned()));
+        self.note_prefetch(queue, leased.receipt, consumer);
         self.trail.push(Event::HandOut(HandOut {
             hand_out,
             id: leased.receipt.seq.0,
@@ -382,14 +399,23 @@ impl World {
             payload,
             lease,
             target: target.map(|target| u32::try_from(target.0).expect("few")),
-            consumer: leased
-                .message
-                .consumer
-                .as_ref()
-                .map(|label| self.known.consumers.of(label.as_str().to_owned())),
+            consumer,
             span: self.span_from(self.now.0),
         }));
         payload
+    }
+
+    /// Whether a consumer has all that it may have now.
+    fn note_prefetch(&mut self, queue: usize, receipt: Receipt, consumer: Option<u64>) {
+        let Some(consumer) = consumer else { return };
+        let known = &mut self.known;
+        known.consumer_of.retain(|receipt, _| known.held.contains_key(receipt));
+        known.consumer_of.insert(receipt, consumer);
+        let of_queue = |receipt: &Receipt| known.held.get(receipt).is_some_and(|(of, _)| *of == queue);
+        let held = known.consumer_of.iter().filter(|(receipt, of)| **of == consumer && of_queue(receipt));
+        if held.count() == self.settings(queue).prefetch as usize {
+            self.reach("seen: a consumer has all that it may have");
+        }
     }
 
     /// Pauses and the queue's cap, at every hand-out, from what this process has handed out.
@@ -409,14 +435,13 @@ impl World {
         self.known.held.insert(receipt, (queue, now.plus(lease)));
     }
 
-    fn listed_dead(&mut self, status: &millpond_core::command::Status) {
-        let seq = status.message.seq;
-        self.known.dead.insert(seq);
-        self.trail.push(Event::Look {
-            id: seq.0,
-            span: self.span_from(self.now.0),
-            stand: stand(status.message.phase),
-        });
+    /// A list is a look at each.
+    fn listed_dead(&mut self, statuses: &[millpond_core::command::Status]) {
+        for status in statuses {
+            let (seq, stand) = (status.message.seq, stand(status.message.phase));
+            self.known.dead.insert(seq);
+            self.trail.push(Event::Look { id: seq.0, span: self.span_from(self.now.0), stand });
+        }
     }
 
     fn looked(

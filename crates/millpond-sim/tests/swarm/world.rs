@@ -130,6 +130,8 @@ pub(super) struct World {
     pub(super) numbers: Numbers<Receipt>,
     /// Until when everything that was said is surely on the disk.
     settled_at: Micros,
+    /// When the process started that is up, or that was up last.
+    pub(super) booted_at: Micros,
     pub(super) healing: bool,
     pub(super) producers: Vec<Producer>,
     pub(super) workers: Vec<Worker>,
@@ -187,6 +189,7 @@ impl World {
             trail: Vec::new(),
             numbers: Numbers::default(),
             settled_at: 0,
+            booted_at: 0,
             healing: false,
             calls: BTreeMap::new(),
             known: super::replies::Known::default(),
@@ -398,8 +401,10 @@ impl World {
         let at = self.now.0;
         // Only once it is sure that it serves does its start count: what it read of the clock then rules.
         match self.open() {
-            Ok(host) => {
+            Ok(mut host) => {
+                host.keep_in_full(self.plan.kept_in_full);
                 self.trail.push(Event::Boot { at });
+                self.booted_at = at;
                 self.host = Some(host);
                 self.booted();
             }
@@ -412,6 +417,10 @@ impl World {
     }
 
     fn booted(&mut self) {
+        // By a clock that was set forward, what was before it is long ago.
+        let forward = self.known.set_forward;
+        self.known.last_call.retain(|_, at| *at > forward);
+        self.known.holds.retain(|hold| hold.begun > forward);
         if self.queues.iter().any(|queue| queue.paused_since.is_some()) {
             self.reach("seen: queue paused over a restart");
         }
@@ -428,8 +437,11 @@ impl World {
         self.trail.push(Event::Death { at: self.now.0, kept: self.settled_at });
         self.calls.clear();
         self.known.held.clear();
-        self.known.last_call.clear();
-        self.known.holds.clear();
+        self.known.failures.clear();
+        // What was on the disk binds the next process as well.
+        let kept = self.settled_at;
+        self.known.last_call.retain(|_, at| at.0 <= kept);
+        self.known.holds.retain(|hold| hold.begun.0 <= kept);
         for (_, asked) in std::mem::take(&mut self.asked) {
             self.unanswered(asked);
         }

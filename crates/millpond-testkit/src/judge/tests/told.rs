@@ -275,3 +275,24 @@ fn not_late_a_hand_out_that_nobody_heard_of_ends_with_its_lease() {
     assert_eq!(unheard(10_100, 1), [Rule::NotLate], "its lease is over by then");
     assert!(unheard(100, 2).contains(&Rule::NotLate), "that was another one");
 }
+
+#[test]
+fn keys_of_two_under_way_at_once_either_may_be_the_first() {
+    let keyed = |id: u64, span| Event::Offer(Offer { key: Some(5), span, ..offer(id, 0) });
+    let short = Rules { result_retention: 1_000, ..rules() };
+    // The first was sent early, and accepted only once the second was done and forgotten.
+    let lives = |ended: Micros| {
+        let mut waits = plain(1, 50);
+        waits[0] = keyed(1, Span { sent: 0, ended });
+        let mut second = plain(2, 5);
+        let span = Span { sent: 5_000, ended: 5_500 };
+        second[0] = Event::Offer(Offer { key: Some(5), tenant: Some(1), span, ..offer(2, 0) });
+        broken_under(short.clone(), with(waits, second))
+    };
+    assert_eq!(lives(45_000), []);
+    assert_eq!(
+        lives(4_000),
+        [Rule::Keys],
+        "then it was the first for sure, and is not done before the second comes"
+    );
+}
