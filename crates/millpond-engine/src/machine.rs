@@ -101,6 +101,11 @@ impl Machine {
         &self.pond
     }
 
+    /// Keeps so many of the latest messages in full; see [`Pond::keep_in_full`].
+    pub fn keep_in_full(&mut self, messages: usize) {
+        self.pond.keep_in_full(messages);
+    }
+
     /// When [`Input::Tick`] is due at the latest.
     pub fn next_wakeup(&self) -> Option<Mono> {
         let copy = self.copy_postponed.then_some(self.copy_again_at);

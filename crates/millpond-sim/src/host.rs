@@ -260,6 +260,11 @@ impl Host {
         &self.machine
     }
 
+    /// Keeps so many of the latest messages in full, as [`Machine::keep_in_full`] does.
+    pub fn keep_in_full(&mut self, messages: usize) {
+        self.machine.keep_in_full(messages);
+    }
+
     /// What the process is shown of time.
     pub fn clock(&self) -> VirtualClock {
         self.clock

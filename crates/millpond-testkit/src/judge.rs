@@ -6,9 +6,12 @@
 
 mod bounds;
 mod clocks;
+mod dead;
 mod groups;
 mod keys;
 mod life;
+mod order;
+mod promises;
 
 use crate::trail::{
     Answer, Event, Extension, HandOut, HandOutId, MessageId, Micros, Offer, Offered, Replay, Request, Rules,
@@ -46,8 +49,20 @@ pub enum Rule {
     Rate,
     /// 9: never more in work than the cap.
     Cap,
-    /// 9: never more waiting than the bound.
+    /// 9: never more messages or bytes than the bound, and nothing refused for want of room that is there.
     Depth,
+    /// 9: nothing goes out while there is no room for its dead letter, and what expires finds room or stays.
+    DeadLetters,
+    /// Of one tenant's work in one class, what came first goes first, or what came last, as the queue says.
+    Order,
+    /// Within a class tenants take turns.
+    Turns,
+    /// Every class has its share, or a higher one goes before.
+    Shares,
+    /// What is said of the start and of the way back can be kept.
+    Promise,
+    /// What was withdrawn with its whole queue is not handed out.
+    Purged,
     /// 10: what was refused was not stored.
     RefusedNotStored,
     /// 10: what was accepted is not shed.
@@ -105,12 +120,31 @@ struct Life<'a> {
     replays: Vec<Span>,
     burials: Vec<&'a Request>,
     taken_back: BTreeMap<HandOutId, Micros>,
-    /// When it may have been handed out without anyone's hearing of it.
-    unheard: Vec<Micros>,
+    /// When it may have been handed out without anyone's hearing of it, and for how long.
+    unheard: Vec<(Micros, Micros)>,
+    /// When its whole queue was withdrawn, and whether that surely counts.
+    purges: Vec<(Span, bool)>,
     looks: Vec<(Span, Stand)>,
     /// Its queue may give up old work for new work.
     may_be_dropped: bool,
     ends: Vec<(Micros, Stand)>,
+}
+
+/// What a target can take.
+#[derive(Debug, Clone, Copy)]
+struct Target {
+    concurrency: u32,
+    interval: Micros,
+    hold: Micros,
+    lease: Micros,
+}
+
+/// A request to pause a queue, or to resume it.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    paused: bool,
+    span: Span,
+    is_sure: bool,
 }
 
 /// The trail, sorted by what it is about.
@@ -119,9 +153,12 @@ struct Case<'a> {
     clocks: Clocks,
     rules: BTreeMap<u32, Vec<(Span, &'a Rules)>>,
     deleted: BTreeMap<u32, Vec<Span>>,
-    unheard: BTreeMap<u32, Vec<Micros>>,
-    /// Cap and interval.
-    targets: BTreeMap<u32, (u32, Micros)>,
+    targets: BTreeMap<u32, Target>,
+    failed_starts: Vec<Micros>,
+    /// Requests to pause queues or to resume them that were not refused.
+    pauses: BTreeMap<u32, Vec<Pause>>,
+    /// Purges that were not refused, and whether they surely count.
+    purges: BTreeMap<u32, Vec<(Span, bool)>>,
     offers: Vec<&'a Offer>,
     hand_outs: Vec<&'a HandOut>,
     lives: BTreeMap<MessageId, Life<'a>>,
@@ -145,6 +182,10 @@ pub fn judge(events: &[Event]) -> (Summary, Vec<Violation>) {
     case.judge_caps();
     case.judge_rates();
     case.judge_depth();
+    case.judge_refusals();
+    case.judge_dead_letters();
+    case.judge_order();
+    case.judge_promises();
     case.violations.sort();
     case.violations.dedup();
     (case.summary, case.violations)
@@ -161,15 +202,25 @@ impl<'a> Case<'a> {
                 self.rules.entry(*queue).or_default().push((*span, rules));
             }
             Event::QueueDeleted { queue, span } => self.deleted.entry(*queue).or_default().push(*span),
-            Event::Target { target, concurrency, interval } => {
-                self.targets.insert(*target, (*concurrency, *interval));
+            Event::Target { target, concurrency, interval, hold, lease } => {
+                let (concurrency, interval, hold, lease) = (*concurrency, *interval, *hold, *lease);
+                self.targets.insert(*target, Target { concurrency, interval, hold, lease });
+            }
+            Event::FailedStart { at } => self.failed_starts.push(*at),
+            Event::Pause { answer: Answer::Refused, .. } | Event::Purge { answer: Answer::Refused, .. } => {}
+            Event::Pause { queue, paused, span, answer } => {
+                let pause = Pause { paused: *paused, span: *span, is_sure: *answer == Answer::Accepted };
+                self.pauses.entry(*queue).or_default().push(pause);
+            }
+            Event::Purge { queue, span, answer } => {
+                self.purges.entry(*queue).or_default().push((*span, *answer == Answer::Accepted));
             }
             Event::Offer(offer) => self.gather_offer(offer),
             Event::HandOut(hand_out) => self.gather_hand_out(hand_out),
             Event::TakenBack { id, hand_out, at } => {
                 self.life(*id).taken_back.insert(*hand_out, *at);
             }
-            Event::Unheard { queue, at } => self.unheard.entry(*queue).or_default().push(*at),
+            Event::Unheard { id, lease, at, .. } => self.life(*id).unheard.push((*at, *lease)),
             Event::Word(word) if word.answer == Answer::Refused => {}
             Event::Word(word) => self.life(word.id).words.push(word),
             Event::Extension(wish) if wish.answer == Answer::Refused => {}
@@ -235,7 +286,8 @@ impl<'a> Case<'a> {
                 None => of_all.entry(replay.queue).or_default().push(replay.span),
             }
         }
-        let drops = |queue: &u32| self.widest(*queue, |rules| rules.drops_oldest) == Some(true);
+        let pushes = self.pushes_unheard();
+        let drops = |queue: &u32| self.widest(*queue, Rules::drops_oldest) == Some(true);
         let dropping: BTreeSet<u32> = self.rules.keys().copied().filter(drops).collect();
         for life in self.lives.values_mut() {
             life.may_be_dropped = life.queue.is_some_and(|queue| dropping.contains(&queue));
@@ -245,14 +297,29 @@ impl<'a> Case<'a> {
                 life.replays.extend(spans);
             }
             let accepted = life.all_offers().map(|offer| offer.span.sent).min();
-            let unheard = life.queue.and_then(|queue| self.unheard.get(&queue)).into_iter().flatten();
-            life.unheard.extend(unheard.filter(|at| Some(**at) >= accepted));
+            let purges = life.queue.and_then(|queue| self.purges.get(&queue)).into_iter().flatten();
+            let pushes = life.queue.and_then(|queue| pushes.get(&queue)).into_iter().flatten();
+            life.unheard.extend(pushes.filter(|(at, _)| Some(*at) >= accepted));
+            life.purges.extend(purges.filter(|(span, _)| Some(span.ended) >= accepted));
             life.replays.sort_unstable();
             life.hand_outs.sort_by_key(|one| one.span.ended);
             life.words.sort_by_key(|word| word.span.sent);
             life.extensions.sort_by_key(|wish| wish.span.sent);
         }
         self.summary.acknowledged = self.lives.values().filter(|life| !life.offers.is_empty()).count();
+    }
+
+    /// What starts that failed may have pushed, by queue: when, and for how long.
+    fn pushes_unheard(&self) -> BTreeMap<u32, Vec<(Micros, Micros)>> {
+        let mut pushes: BTreeMap<u32, Vec<(Micros, Micros)>> = BTreeMap::new();
+        for (&queue, &at) in
+            self.rules.keys().flat_map(|queue| self.failed_starts.iter().map(move |at| (queue, at)))
+        {
+            let rules = self.all_in_force(queue, Span { sent: at, ended: at });
+            let targets = rules.iter().filter_map(|(_, rules)| self.targets.get(&rules.target?));
+            pushes.entry(queue).or_default().extend(targets.map(|target| (at, target.lease)).max());
+        }
+        pushes
     }
 
     fn violated(&mut self, rule: Rule, subject: u64, detail: impl Into<String>) {

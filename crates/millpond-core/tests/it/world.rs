@@ -724,6 +724,10 @@ fn judge_copy(expected: &Message, message: &millpond_core::message::Message) {
         (expected.phase, expected.place, expected.attempts, expected.deliveries),
         "{message:?}"
     );
+    let waits = matches!(message.phase, Phase::Delayed | Phase::Backoff);
+    let times = (message.accepted, message.first_due, message.expires, waits.then_some(message.due));
+    assert_eq!(times, expected.times(), "times of {message:?}");
+    assert_eq!(message.key.map(|key| (key.key, key.payload)), expected.key(), "key of {message:?}");
     judge_labels(expected, message);
 }
 

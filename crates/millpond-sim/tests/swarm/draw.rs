@@ -42,6 +42,10 @@ pub(super) struct Plan {
     pub(super) rots: bool,
     pub(super) targets: Vec<(Name, TargetSettings)>,
     pub(super) queues: Vec<DrawnQueue>,
+    /// Messages that the engine keeps in full; the others rest in their compact form.
+    pub(super) kept_in_full: usize,
+    /// Every now and then targets answer nothing but errors.
+    pub(super) outages: bool,
 }
 
 /// A queue of a run.
@@ -74,7 +78,10 @@ impl Plan {
         let targets: Vec<_> = (0..chance.usize(..3))
             .map(|number| (name(&format!("target-{number}")), target(chance)))
             .collect();
-        let queues = (0..chance.usize(1..=3)).map(|number| queue(chance, number, &targets)).collect();
+        let many = percent(chance, 10);
+        let queues = (0..chance.usize(if many { 4..=8 } else { 1..=3 }))
+            .map(|number| queue(chance, number, &targets))
+            .collect();
         Self {
             segment_bytes: pick(chance, &[32 << 10, 32 << 10, 64 << 10, 256 << 10]),
             commit_latency: pick(chance, &[100, 400, 2_000, 20_000].map(Duration::from_micros)),
@@ -98,6 +105,8 @@ impl Plan {
             rots: percent(chance, 25),
             targets,
             queues,
+            kept_in_full: pick(chance, &[0, 3, 40, 4_096]),
+            outages: percent(chance, 25),
         }
     }
 }
@@ -143,7 +152,7 @@ pub(super) fn settings(chance: &mut Rng, targets: &[(Name, TargetSettings)]) -> 
         lease: millis(chance, 1_000, 8_000),
         retention,
         on_expiry: pick(chance, &[OnExpiry::DeadLetter, OnExpiry::Drop]),
-        result_retention: Duration::from_secs(pick(chance, &[1, 10, 7_200])),
+        result_retention: Duration::from_secs(pick(chance, &[1, 1, 10, 7_200])),
         result_max_bytes: pick(chance, &[10, 64 << 10]),
         expected_service_time: pick(chance, &[None, Some(100)]).map(Duration::from_millis),
         retry: RetrySettings {

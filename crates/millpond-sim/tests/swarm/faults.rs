@@ -108,6 +108,9 @@ impl World {
             Fault::Step { by } => {
                 self.reach(if by > 0 { "fault: clock stepped forward" } else { "fault: clock stepped back" });
                 self.clock.wall_shift_micros += by;
+                if by > 0 {
+                    self.known.set_forward = self.now;
+                }
                 self.trail.push(Event::Step { at: self.now.0, by });
                 if let Some(host) = &mut self.host {
                     host.step_wall(by);

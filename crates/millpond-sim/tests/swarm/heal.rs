@@ -9,8 +9,8 @@ use millpond_core::command::{Command, QueueView, Reply};
 use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
 use millpond_core::stats::TargetStats;
-use millpond_testkit::trail::{Event, Stand};
-use std::collections::BTreeMap;
+use millpond_testkit::trail::{Event, Micros, Offered, Stand};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Virtual time in which everything must be done once all is well: longer than the longest delay, lease and backoff
@@ -54,7 +54,10 @@ impl World {
 
     fn views(&mut self) -> (Vec<QueueView>, Vec<TargetStats>) {
         match self.ask_and_wait(Command::Overview) {
-            Reply::Overview(queues, targets) => (queues, targets),
+            Reply::Overview(queues, targets) => {
+                self.mark_views(&queues);
+                (queues, targets)
+            }
             other => self.fail(format!("{other:?}")),
         }
     }
@@ -92,7 +95,8 @@ impl World {
         let Some(queue) = self.queues.iter().position(|queue| queue.drawn.name == view.name) else {
             self.fail(format!("nobody has defined {}", view.name))
         };
-        if view.stats.paused {
+        // Of two changes under way at once, nobody knows which one is in force.
+        if view.stats.paused && !self.is_asked_to_change(queue) {
             self.queues[queue].changing = false;
             self.pause(queue, false);
         }
@@ -196,11 +200,41 @@ impl World {
         all
     }
 
+    /// Whether a message expired while nobody was there to see it, and was found to have. Where the clock stepped,
+    /// nobody can tell.
+    fn mark_expired_while_down(&mut self, all: &BTreeMap<Seq, (usize, Stand)>) {
+        let mut downtimes: Vec<(Micros, Micros)> = Vec::new();
+        let (mut died, mut handed) = (None, BTreeSet::new());
+        for event in &self.trail {
+            match event {
+                Event::Death { at, .. } => died = Some(*at),
+                Event::Boot { at } => downtimes.extend(died.take().map(|died| (died, *at))),
+                Event::HandOut(one) => {
+                    handed.insert(one.id);
+                }
+                Event::Step { .. } => return,
+                _ => {}
+            }
+        }
+        let is_found = self.trail.iter().any(|event| {
+            let Event::Offer(offer) = event else { return false };
+            let Offered::Accepted(id) = offer.answer else { return false };
+            let expires = offer.span.ended.saturating_add(offer.ttl);
+            let down = downtimes.iter().any(|(from, until)| (*from..*until).contains(&expires));
+            let is = all.get(&Seq(id)).map(|(_, is)| *is);
+            down && !handed.contains(&id) && matches!(is, Some(Stand::Dead | Stand::Expired))
+        });
+        if is_found {
+            self.reach("seen: expired while nobody was there");
+        }
+    }
+
     fn look_back(&mut self) {
         if !self.known.replaying.is_empty() {
             self.fail(format!("replays do not end: {:?}", self.known.replaying));
         }
         let all = self.everything();
+        self.mark_expired_while_down(&all);
         for (seq, (queue, is)) in all {
             let host = self.host.as_ref().expect("nothing goes wrong any more");
             let payload = (is == Stand::Dead).then(|| payload(&host.machine().locate(seq))).flatten();

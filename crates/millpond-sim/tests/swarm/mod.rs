@@ -73,7 +73,10 @@ fn mentions(event: &millpond_testkit::trail::Event, subject: u64) -> bool {
                 || offer.answer == Offered::Accepted(subject)
         }
         Event::HandOut(one) => one.id == subject,
-        Event::TakenBack { id, .. } | Event::Look { id, .. } | Event::End { id, .. } => *id == subject,
+        Event::TakenBack { id, .. }
+        | Event::Unheard { id, .. }
+        | Event::Look { id, .. }
+        | Event::End { id, .. } => *id == subject,
         Event::Word(word) => word.id == subject,
         Event::Extension(wish) => wish.id == subject,
         Event::Withdrawal(request) | Event::Burial(request) => request.id == subject,
@@ -81,8 +84,10 @@ fn mentions(event: &millpond_testkit::trail::Event, subject: u64) -> bool {
         Event::Rules { .. }
         | Event::QueueDeleted { .. }
         | Event::Target { .. }
-        | Event::Unheard { .. }
+        | Event::Pause { .. }
+        | Event::Purge { .. }
         | Event::Boot { .. }
+        | Event::FailedStart { .. }
         | Event::Death { .. }
         | Event::Step { .. } => true,
     }

@@ -11,6 +11,7 @@ use millpond_core::message::Phase;
 use millpond_core::rate::Rate;
 use millpond_core::replay::{ReplayTask, ReplayWhich, ReplayWish};
 use millpond_core::settings::QueueSettings;
+use millpond_core::stats::Held;
 use millpond_testkit::trail::{Answer, Micros, Span};
 use std::time::Duration;
 
@@ -50,6 +51,7 @@ impl World {
             12 => self.cancel_replay(queue),
             13 => self.delete_queue(queue),
             14 | 18 | 19 => self.list(queue),
+            15 if self.chance.bool() => self.purge(queue),
             15 => {
                 self.ask(Command::Overview, Asked::Overview);
             }
@@ -100,15 +102,10 @@ impl World {
 
     /// What the server says is in force.
     pub(super) fn overview(&mut self, views: &[QueueView]) {
+        self.mark_views(views);
         for queue in 0..self.queues.len() {
             let view = views.iter().find(|view| view.name == self.queues[queue].drawn.name);
-            let asked = self.asked.values().any(|asked| match asked {
-                Asked::Define { queue: of, .. }
-                | Asked::Delete { queue: of, .. }
-                | Asked::Pause { queue: of, .. } => *of == queue,
-                _ => false,
-            });
-            if asked {
+            if self.is_asked_to_change(queue) {
                 continue;
             }
             self.queues[queue].changing = false;
@@ -123,6 +120,31 @@ impl World {
             self.queues[queue].paused_since = view.stats.paused.then_some(self.now.0);
             self.queues[queue].drawn.settings = view.settings.clone();
             self.note_rules(queue, self.span_from(self.now.0));
+        }
+    }
+
+    /// Whether a change of a queue is under way.
+    pub(super) fn is_asked_to_change(&self, queue: usize) -> bool {
+        self.asked.values().any(|asked| match asked {
+            Asked::Define { queue: of, .. }
+            | Asked::Delete { queue: of, .. }
+            | Asked::Pause { queue: of, .. } => *of == queue,
+            _ => false,
+        })
+    }
+
+    /// What an operator can see of queues.
+    pub(super) fn mark_views(&mut self, views: &[QueueView]) {
+        for QueueView { stats, .. } in views {
+            match stats.held {
+                Some(Held::DeadBurst) => self.reach("held: a burst of dead letters"),
+                Some(Held::DeadLettersFull) => self.reach("held: dead letters are full"),
+                Some(Held::StorageFull) => self.reach("held: the disk is full"),
+                _ => {}
+            }
+            if stats.totals.keys_forgotten > 0 {
+                self.reach("seen: keys forgotten for want of room");
+            }
         }
     }
 
@@ -141,9 +163,15 @@ impl World {
             return;
         }
         self.queues[queue].changing = true;
-        let asked = Asked::Pause { queue, paused };
+        let asked = Asked::Pause { queue, paused, sent: self.now.0 };
         let queue = self.name(queue);
         self.ask(Command::Pause { queue, paused }, asked);
+    }
+
+    fn purge(&mut self, queue: usize) {
+        let asked = Asked::Purge { queue, sent: self.now.0 };
+        let name = self.name(queue);
+        self.ask(Command::Purge(name), asked);
     }
 
     fn delete_queue(&mut self, queue: usize) {
@@ -261,6 +289,10 @@ impl World {
     /// What was asked for before `sent` is over, if nothing runs.
     pub(super) fn saw_replays(&mut self, queue: usize, sent: Micros, tasks: &[ReplayTask]) {
         if tasks.iter().any(ReplayTask::is_running) {
+            let before = |began: Micros| began < self.booted_at;
+            if self.known.replaying.iter().any(|(of, _, began)| *of == queue && before(*began)) {
+                self.reach("seen: a replay that goes on after a restart");
+            }
             return;
         }
         let replaying = std::mem::take(&mut self.known.replaying);

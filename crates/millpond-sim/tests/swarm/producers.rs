@@ -6,11 +6,11 @@ use super::draw::{millis, pick};
 use super::replies::Asked;
 use super::world::{Task, World, micros};
 use bytes::Bytes;
-use millpond_core::command::{Command, NewMessage, RequestId};
+use millpond_core::command::{Accepted, Command, EnqueueError, NewMessage, RequestId};
 use millpond_core::message::{Content, Criticality, IdempotencyKey};
 use millpond_core::name::Label;
 use millpond_core::settings::{DELAY_MAX, Overflow};
-use millpond_testkit::trail::{Offer, Offered, Span};
+use millpond_testkit::trail::{Bound, Offer, Offered, Span, Told};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ impl World {
         let again = &mut self.producers[producer].again;
         if !again.is_empty() && self.chance.u32(..100) < 30 {
             let offer = again.swap_remove(self.chance.usize(..again.len()));
-            return Offer { span: Span { sent: self.now.0, ended: self.now.0 }, ..offer };
+            let span = Span { sent: self.now.0, ended: self.now.0 };
+            return Offer { span, told: Told::Nothing, ..offer };
         }
         let payload = self.known.next_payload;
         self.known.next_payload += 1;
@@ -75,18 +76,22 @@ impl World {
             queue: u32::try_from(queue).expect("few"),
             payload,
             key: self.likely(habits.keyed).then(|| self.key(queue)),
-            share_quarters: match Criticality::ALL[class(payload)] {
-                Criticality::CriticalPlus | Criticality::Critical => 4,
-                Criticality::SheddablePlus => 3,
-                Criticality::Sheddable => 2,
-            },
+            class: class(payload),
+            tenant: self.tenant(payload),
+            bytes: content(payload, self.plan.body_bytes_max).size_bytes(),
             group: self.likely(habits.grouped).then(|| self.chance.u64(..4)),
             batch: (0, 0),
             delay: micros(delay),
             ttl: micros(ttl),
             span: Span { sent: self.now.0, ended: self.now.0 },
             answer: Offered::Unknown,
+            told: Told::Nothing,
         }
+    }
+
+    /// Whose work a payload is.
+    fn tenant(&self, payload: u64) -> Option<u64> {
+        (self.plan.habits.grouped > 0).then(|| Fraction(payload ^ 0xaa).of(3) as u64)
     }
 
     fn delay(&mut self) -> Duration {
@@ -116,24 +121,17 @@ impl World {
 
     fn message(&self, offer: &Offer) -> NewMessage {
         let payload = offer.payload;
-        let mut body = payload.to_le_bytes().to_vec();
-        // The same for every repetition.
-        let padding = Fraction(payload).of(self.plan.body_bytes_max);
-        body.resize(body.len() + padding, 7);
-        let content = Content { content_type: "x".to_owned(), headers: Vec::new(), body: Bytes::from(body) };
         let retention = self.settings(offer.queue as usize).retention;
         let ttl = Duration::from_micros(offer.ttl.unsigned_abs());
-        let criticality = Criticality::ALL[class(payload)];
         NewMessage {
-            content: Arc::new(content),
+            content: Arc::new(content(payload, self.plan.body_bytes_max)),
             delay: Duration::from_micros(offer.delay.unsigned_abs()),
             ttl: (ttl != retention || self.is_unsettled(offer.queue as usize)).then_some(ttl),
             key: offer
                 .key
                 .map(|key| IdempotencyKey { key: u128::from(key) + 1, payload: u128::from(payload) }),
-            criticality,
-            tenant: (self.plan.habits.grouped > 0)
-                .then(|| label(&format!("tenant-{}", Fraction(payload ^ 0xaa).of(3)))),
+            criticality: Criticality::ALL[usize::from(offer.class)],
+            tenant: offer.tenant.map(|tenant| label(&format!("tenant-{tenant}"))),
             group: offer.group.map(|group| label(&format!("group-{group}"))),
         }
     }
@@ -175,8 +173,38 @@ impl World {
 }
 
 /// Which class a payload is of.
-fn class(payload: u64) -> usize {
-    Fraction(payload ^ 0x55).of(4)
+fn class(payload: u64) -> u8 {
+    u8::try_from(Fraction(payload ^ 0x55).of(4)).expect("one of four")
+}
+
+/// The bytes of a payload: the same for every repetition.
+fn content(payload: u64, padding_max: usize) -> Content {
+    let mut body = payload.to_le_bytes().to_vec();
+    body.resize(body.len() + Fraction(payload).of(padding_max), 7);
+    Content { content_type: "x".to_owned(), headers: Vec::new(), body: Bytes::from(body) }
+}
+
+/// What an answer said besides whether the message was accepted.
+pub(super) fn told(result: &Result<Accepted, EnqueueError>) -> Told {
+    let bound = |what: &str| match what {
+        _ if what.contains("bound on messages") => Bound::Messages,
+        _ if what.contains("bound on bytes") => Bound::Bytes,
+        _ => Bound::Other,
+    };
+    match result {
+        Ok(accepted) => Told::Promise {
+            duplicate: accepted.duplicate,
+            position: accepted.position,
+            start: accepted.promise.map(|promise| (micros(promise.p50), micros(promise.p90))),
+        },
+        Err(EnqueueError::QueueFull { what, retry_after }) => {
+            Told::ComeBack { bound: bound(what), after: micros(*retry_after) }
+        }
+        Err(EnqueueError::WaitTooLong { retry_after, .. }) => {
+            Told::ComeBack { bound: Bound::Wait, after: micros(*retry_after) }
+        }
+        Err(_) => Told::Nothing,
+    }
 }
 
 /// A number that looks random and is always the same for the same seed.

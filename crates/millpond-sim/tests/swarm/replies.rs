@@ -3,6 +3,7 @@
 //! Owns the way from an answer, or from none, into the trail. Must never decide what an actor does next: the actors
 //! are told.
 
+use super::producers::told;
 use super::world::{Task, World, micros};
 use millpond_core::command::{EnqueueError, Leased, Reply, TargetNumber};
 use millpond_core::identity::{Receipt, Seq};
@@ -56,6 +57,11 @@ pub(super) enum Asked {
     Pause {
         queue: usize,
         paused: bool,
+        sent: Micros,
+    },
+    Purge {
+        queue: usize,
+        sent: Micros,
     },
     Replay {
         queue: usize,
@@ -83,6 +89,14 @@ pub(super) struct KnownMessage {
     pub(super) queue: usize,
 }
 
+/// A call that nobody waits for any more, and that occupies its target nevertheless.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hold {
+    pub(super) target: usize,
+    pub(super) begun: Mono,
+    pub(super) until: Mono,
+}
+
 /// What the outside world knows.
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -94,14 +108,18 @@ pub(super) struct Known {
     pub(super) keys: Vec<(usize, u64)>,
     /// What is in work, as the outside sees it: its queue and when its lease ends.
     pub(super) held: BTreeMap<Receipt, (usize, Mono)>,
-    /// When each target was last called by this process.
+    /// When each target was last called, as far as whoever is up knows.
     pub(super) last_call: BTreeMap<usize, Mono>,
-    /// Until when calls that timed out still occupy their target.
-    pub(super) holds: Vec<(usize, Mono)>,
+    /// Calls that timed out and still occupy their target.
+    pub(super) holds: Vec<Hold>,
+    /// When the wall clock was last set forward.
+    pub(super) set_forward: Mono,
+    /// Calls of each target that failed in a row, by this process.
+    pub(super) failures: BTreeMap<usize, u32>,
+    /// Who has what is in work, where it has said so.
+    pub(super) consumer_of: BTreeMap<Receipt, u64>,
     /// Hand-outs that are settled after their lease.
     pub(super) late: BTreeSet<u64>,
-    /// Queues that handed something out to nobody since the last start.
-    pub(super) unheard: BTreeSet<usize>,
     /// Consumers by the names that they gave.
     pub(super) consumers: Numbers<String>,
     /// Dead letters, as somebody has listed them.
@@ -154,10 +172,17 @@ impl World {
     /// An answer whose asker has left: what was handed out is taken back, as the server does.
     fn answered_nobody(&mut self, reply: Reply) {
         let Reply::Leased(Ok(leased)) = reply else { return };
-        for one in leased {
+        for one in &leased {
             self.reach("seen: hand-out that reached nobody");
+            let Some(host) = &self.host else { return };
+            let stored = host.machine().locate(one.receipt.seq);
             let queue = self.queues.iter().position(|queue| queue.drawn.name == one.queue);
-            self.known.unheard.extend(queue);
+            self.handed_out(queue.expect("a queue of the run"), one, &stored, None);
+        }
+        for one in leased {
+            self.known.held.remove(&one.receipt);
+            let hand_out = self.numbers.of(one.receipt);
+            self.trail.push(Event::TakenBack { id: one.receipt.seq.0, hand_out, at: self.now.0 });
             self.tell(millpond_core::command::Input::Undelivered(one.receipt));
         }
     }
@@ -199,9 +224,16 @@ impl World {
                     self.note_deleted(queue, self.span_from(sent));
                 }
             }
-            (Asked::Pause { queue, paused }, Reply::Paused(result)) => {
+            (Asked::Pause { queue, paused, sent }, Reply::Paused(result)) => {
                 self.queues[queue].changing = false;
                 self.queues[queue].paused_since = (paused && result.is_ok()).then_some(self.now.0);
+                self.note_pause(queue, paused, sent, answer_of(&result));
+            }
+            (Asked::Purge { queue, sent }, Reply::Purged(result)) => {
+                if result.as_ref().is_ok_and(|cancelled| *cancelled > 0) {
+                    self.reach("seen: a queue with work is purged");
+                }
+                self.note_purge(queue, sent, answer_of(&result));
             }
             (Asked::Replay { queue, ids, sent }, Reply::ReplayStarted(result)) => match result {
                 // Accepted is begun: when it is over is for the operators to find out.
@@ -218,7 +250,7 @@ impl World {
             (Asked::Overview, Reply::Overview(queues, _)) => self.overview(&queues),
             (Asked::Plain, reply) => self.known.plain = Some(reply),
             (Asked::ListDead, Reply::Messages(Ok((statuses, _)))) => {
-                self.known.dead.extend(statuses.iter().map(|status| status.message.seq));
+                self.listed_dead(&statuses);
             }
             (Asked::Nobody | Asked::ListDead, _) => {}
             (asked, reply) => self.fail(format!("{asked:?} was answered {reply:?}")),
@@ -250,10 +282,12 @@ impl World {
                 self.queues[queue].changing = false;
                 self.note_deleted(queue, self.span_from(sent));
             }
-            Asked::Pause { queue, .. } => {
+            Asked::Pause { queue, paused, sent } => {
                 self.queues[queue].changing = false;
                 self.queues[queue].paused_since = None;
+                self.note_pause(queue, paused, sent, Answer::Unknown);
             }
+            Asked::Purge { queue, sent } => self.note_purge(queue, sent, Answer::Unknown),
             Asked::Replay { queue, ids, sent } => self.known.replaying.push((queue, ids, sent)),
             Asked::Bury { seq, sent } => {
                 let request = self.request(seq, sent, Answer::Unknown);
@@ -278,6 +312,16 @@ impl World {
 
     fn request(&self, seq: Seq, sent: Micros, answer: Answer) -> Request {
         Request { id: seq.0, span: self.span_from(sent), answer }
+    }
+
+    fn note_pause(&mut self, queue: usize, paused: bool, sent: Micros, answer: Answer) {
+        let (queue, span) = (u32::try_from(queue).expect("few"), self.span_from(sent));
+        self.trail.push(Event::Pause { queue, paused, span, answer });
+    }
+
+    fn note_purge(&mut self, queue: usize, sent: Micros, answer: Answer) {
+        let (queue, span) = (u32::try_from(queue).expect("few"), self.span_from(sent));
+        self.trail.push(Event::Purge { queue, span, answer });
     }
 
     fn note_deleted(&mut self, queue: usize, span: Span) {
@@ -310,7 +354,7 @@ impl World {
                 }
                 Err(_) => Offered::Refused,
             };
-            let offer = Offer { span, answer, ..offer };
+            let offer = Offer { span, answer, told: told(&result), ..offer };
             self.offered(producer, &offer);
             self.trail.push(Event::Offer(offer));
         }
@@ -342,8 +386,12 @@ impl World {
                 self.fail(format!("the bytes of {:?} cannot be read on a healthy disk", leased.receipt));
             }
         }
+        self.heard(leased.receipt);
         self.check_bounds(queue, leased.receipt, Duration::from_micros(lease.unsigned_abs()));
         let hand_out = self.numbers.of(leased.receipt);
+        let consumer = leased.message.consumer.as_ref();
+        let consumer = consumer.map(|label| self.known.consumers.of(label.as_str().to_owned()));
+        self.note_prefetch(queue, leased.receipt, consumer);
         self.trail.push(Event::HandOut(HandOut {
             hand_out,
             id: leased.receipt.seq.0,
@@ -351,14 +399,23 @@ impl World {
             payload,
             lease,
             target: target.map(|target| u32::try_from(target.0).expect("few")),
-            consumer: leased
-                .message
-                .consumer
-                .as_ref()
-                .map(|label| self.known.consumers.of(label.as_str().to_owned())),
+            consumer,
             span: self.span_from(self.now.0),
         }));
         payload
+    }
+
+    /// Whether a consumer has all that it may have now.
+    fn note_prefetch(&mut self, queue: usize, receipt: Receipt, consumer: Option<u64>) {
+        let Some(consumer) = consumer else { return };
+        let known = &mut self.known;
+        known.consumer_of.retain(|receipt, _| known.held.contains_key(receipt));
+        known.consumer_of.insert(receipt, consumer);
+        let of_queue = |receipt: &Receipt| known.held.get(receipt).is_some_and(|(of, _)| *of == queue);
+        let held = known.consumer_of.iter().filter(|(receipt, of)| **of == consumer && of_queue(receipt));
+        if held.count() == self.settings(queue).prefetch as usize {
+            self.reach("seen: a consumer has all that it may have");
+        }
     }
 
     /// Pauses and the queue's cap, at every hand-out, from what this process has handed out.
@@ -376,6 +433,15 @@ impl World {
             ));
         }
         self.known.held.insert(receipt, (queue, now.plus(lease)));
+    }
+
+    /// A list is a look at each.
+    fn listed_dead(&mut self, statuses: &[millpond_core::command::Status]) {
+        for status in statuses {
+            let (seq, stand) = (status.message.seq, stand(status.message.phase));
+            self.known.dead.insert(seq);
+            self.trail.push(Event::Look { id: seq.0, span: self.span_from(self.now.0), stand });
+        }
     }
 
     fn looked(

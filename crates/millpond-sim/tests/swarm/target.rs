@@ -3,6 +3,7 @@
 //! Owns the calls. Must never report a call that was not made.
 
 use super::draw::millis;
+use super::replies::Hold;
 use super::world::{Task, World};
 use millpond_core::command::{CallOutcome, Input, Leased, TargetNumber};
 use millpond_core::identity::Receipt;
@@ -10,6 +11,11 @@ use millpond_core::message::Failure;
 use millpond_engine::content::Stored;
 use millpond_testkit::trail::{Answer, Event, Said, Span, Word};
 use std::time::Duration;
+
+/// How long an outage lasts; there is one in three such times.
+const OUTAGE_MICROS: i64 = 7_000_000;
+/// Failures in a row after which nothing is promised.
+const DOWN_AFTER: u32 = 10;
 
 /// A call under way.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +49,8 @@ impl World {
         let quick = timeout.mul_f64(self.chance.f64() * 0.5).min(Duration::from_millis(500));
         let (after, end) = if payload.is_none() {
             (Duration::ZERO, CallEnd::Released)
+        } else if self.is_out() {
+            (quick, CallEnd::Failed)
         } else if self.healing || !bad {
             (quick, CallEnd::Succeeded)
         } else {
@@ -60,11 +68,28 @@ impl World {
         self.after(after, Task::CallEnds(receipt, self.boot, end));
     }
 
+    /// Whether targets answer nothing but errors now.
+    fn is_out(&self) -> bool {
+        self.plan.outages && !self.healing && (self.now.0 / OUTAGE_MICROS) % 3 == 0
+    }
+
+    fn count_failure(&mut self, target: usize, end: CallEnd) {
+        let failures = self.known.failures.entry(target).or_default();
+        match end {
+            CallEnd::Failed | CallEnd::TimedOut => *failures += 1,
+            CallEnd::Succeeded | CallEnd::Dead => *failures = 0,
+            CallEnd::Throttled(_) | CallEnd::Released => {}
+        }
+        if *failures == DOWN_AFTER {
+            self.reach("seen: a target that is down");
+        }
+    }
+
     /// The cap, the pace, at every call.
     fn check_target(&mut self, target: usize, receipt: Receipt) {
         let (now, (_, settings)) = (self.now, &self.plan.targets[target]);
-        self.known.holds.retain(|(_, until)| *until > now);
-        let held = self.known.holds.iter().filter(|(of, _)| *of == target).count();
+        self.known.holds.retain(|hold| hold.until > now);
+        let held = self.known.holds.iter().filter(|hold| hold.target == target).count();
         let under_way = self.calls.values().filter(|call| call.target == target).count();
         let cap = settings.concurrency as usize;
         let is_lost = |of: &Receipt| self.known.held.get(of).is_none_or(|(_, until)| *until <= now);
@@ -106,13 +131,16 @@ impl World {
         };
         if end == CallEnd::TimedOut && held {
             let occupied_for = self.plan.targets[call.target].1.hold();
-            self.known.holds.push((call.target, self.now.plus(occupied_for)));
+            let (target, begun) = (call.target, self.now);
+            self.known.holds.push(Hold { target, begun, until: begun.plus(occupied_for) });
         }
+        self.count_failure(call.target, end);
         let word = Word {
             id: receipt.seq.0,
             hand_out: self.numbers.of(receipt),
             said,
             delay: None,
+            given_up: matches!(end, CallEnd::TimedOut | CallEnd::Released),
             span: Span { sent: self.now.0, ended: self.now.0 },
             // Nobody answers: it is known by its consequences only.
             answer: Answer::Unknown,

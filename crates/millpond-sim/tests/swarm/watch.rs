@@ -3,15 +3,15 @@
 //! Owns both. Must never influence a run.
 
 use super::marks::Marks;
-use millpond_core::command::{CancelError, DefineError, Input, Reply};
-use millpond_core::identity::Seq;
+use millpond_core::command::{CancelError, Command, DefineError, EnqueueError, Input, Reply, RequestId};
+use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Attempt, Message, Phase};
 use millpond_core::record::Record;
-use millpond_core::time::Mono;
+use millpond_core::time::{Mono, Wall};
 use millpond_engine::log::Entry;
 use millpond_engine::machine::Output;
 use millpond_sim::host::{Seen, Watch};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Marks and trace of a run.
@@ -21,6 +21,12 @@ pub(super) struct Watcher {
     pub(super) trace: Option<String>,
     /// Where each message stands, as far as records tell.
     pub(super) phases: BTreeMap<Seq, Phase>,
+    /// Hand-outs of which nobody has heard yet, with the end of their lease.
+    pub(super) unheard: BTreeMap<Receipt, (Wall, Wall)>,
+    /// Who was told last to bring new messages, none of which can be a repetition, if nothing came of it yet.
+    pub(super) asks: Option<RequestId>,
+    /// Those who wait at the door.
+    pub(super) at_door: BTreeSet<RequestId>,
 }
 
 /// The first word of how a thing is shown: the name of its variant.
@@ -34,10 +40,31 @@ impl Watch for Watcher {
         if let Some(trace) = &mut self.trace {
             writeln!(trace, "{} {seen:?}", at.0).expect("a string takes everything");
         }
+        if matches!(seen, Seen::Input(_) | Seen::Committed(_))
+            && let Some(waits) = self.asks.take()
+        {
+            self.marks.reach("door: somebody waits");
+            self.at_door.insert(waits);
+        }
         match seen {
+            Seen::Input(Input::Command { request, command: Command::Enqueue { messages, .. } }) => {
+                self.asks = messages.iter().all(|new| new.key.is_none()).then_some(*request);
+            }
+            Seen::Input(Input::Abandon(request)) if self.at_door.remove(request) => {
+                self.marks.reach("door: somebody leaves");
+            }
             Seen::Output(Output::Log(Entry::Append { record, .. })) => self.record(record),
+            // A start writes what it hands out with its own record, before anybody looks.
+            Seen::Output(Output::Dispatch(_, leased, _)) => {
+                let started = leased.message.hand_out.as_ref().map_or(leased.until, |one| one.started);
+                self.unheard.insert(leased.receipt, (started, leased.until));
+            }
             Seen::Output(Output::Log(Entry::Delete { .. })) => self.marks.reach("seen: segment deleted"),
-            Seen::Output(Output::Reply(_, answer)) => self.reply(&answer.reply),
+            Seen::Output(Output::Reply(request, answer)) => {
+                self.asks.take_if(|asks| *asks == *request);
+                self.door(*request, &answer.reply);
+                self.reply(&answer.reply);
+            }
             Seen::Input(Input::Copy(_)) | Seen::Output(Output::ReadToCopy(_)) => {
                 self.marks.reach("seen: message copied to the end of the log");
             }
@@ -50,12 +77,34 @@ impl Watcher {
     /// Forgets what records told: what a new process replays may be less.
     pub(super) fn restarted(&mut self) {
         self.phases.clear();
+        self.at_door.clear();
+        self.asks = None;
+    }
+
+    /// An answer to somebody who waited at the door.
+    fn door(&mut self, request: RequestId, reply: &Reply) {
+        if !self.at_door.remove(&request) {
+            return;
+        }
+        let Reply::Enqueued(Ok(results)) = reply else { return };
+        if results.iter().any(Result::is_ok) {
+            self.marks.reach("door: somebody enters");
+        } else if results.iter().any(|result| matches!(result, Err(EnqueueError::QueueFull { .. }))) {
+            self.marks.reach("door: somebody is sent away after a while");
+        }
     }
 
     fn record(&mut self, record: &Record) {
         match record {
-            Record::Message { message, .. } => self.copy(message),
-            Record::Leased { receipt, .. } => self.shift(receipt.seq, Phase::Leased),
+            Record::Message { message, .. } => {
+                // What is accepted does not wait.
+                self.asks = None;
+                self.copy(message);
+            }
+            Record::Leased { receipt, started, until, .. } => {
+                self.unheard.insert(*receipt, (*started, *until));
+                self.shift(receipt.seq, Phase::Leased);
+            }
             Record::Returned { seq, attempt, due, .. } => {
                 self.attempt(attempt.as_ref());
                 self.shift(*seq, if due.is_some() { Phase::Backoff } else { Phase::Ready });

@@ -162,6 +162,7 @@ impl World {
             hand_out: self.numbers.of(saying.receipt),
             said: saying.said,
             delay: saying.delay.map(micros),
+            given_up: false,
             span: millpond_testkit::trail::Span { sent: self.now.0, ended: self.now.0 },
             answer: Answer::Unknown,
         });

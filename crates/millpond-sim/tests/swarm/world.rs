@@ -12,14 +12,14 @@ use super::{faults::Fault, producers::Producer};
 use fastrand::Rng;
 use millpond_core::command::{Command, Declared, Input, Reply, RequestId};
 use millpond_core::identity::Receipt;
-use millpond_core::settings::QueueSettings;
+use millpond_core::settings::{OnExpiry, Order, Overflow, PUSH_LEASE_MARGIN, Priority, QueueSettings};
 use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
-use millpond_sim::host::{Host, HostError, HostOptions, Surroundings, VirtualClock, Watch};
-use millpond_testkit::trail::{Event, Micros, Numbers, Rules, Span};
+use millpond_sim::host::{Host, HostError, HostOptions, Outcome, Surroundings, VirtualClock, Watch};
+use millpond_testkit::trail::{self, Event, Micros, Numbers, Rules, Span};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +130,8 @@ pub(super) struct World {
     pub(super) numbers: Numbers<Receipt>,
     /// Until when everything that was said is surely on the disk.
     settled_at: Micros,
+    /// When the process started that is up, or that was up last.
+    pub(super) booted_at: Micros,
     pub(super) healing: bool,
     pub(super) producers: Vec<Producer>,
     pub(super) workers: Vec<Worker>,
@@ -137,6 +139,9 @@ pub(super) struct World {
     pub(super) calls: BTreeMap<Receipt, Call>,
     pub(super) known: super::replies::Known,
     pub(super) harm: Harm,
+    /// What came out of the host and was not heard yet, and whether somebody is hearing it.
+    unsaid: VecDeque<Outcome>,
+    hearing: bool,
 }
 
 pub(super) fn micros(duration: Duration) -> Micros {
@@ -184,10 +189,13 @@ impl World {
             trail: Vec::new(),
             numbers: Numbers::default(),
             settled_at: 0,
+            booted_at: 0,
             healing: false,
             calls: BTreeMap::new(),
             known: super::replies::Known::default(),
             harm: Harm::default(),
+            unsaid: VecDeque::new(),
+            hearing: false,
             chance,
             plan,
         };
@@ -204,6 +212,8 @@ impl World {
                 target: target_number,
                 concurrency: target.concurrency,
                 interval,
+                hold: micros(target.hold()),
+                lease: micros(target.timeout + PUSH_LEASE_MARGIN),
             });
         }
         for queue in 0..self.queues.len() {
@@ -301,18 +311,17 @@ impl World {
         let now = self.now;
         let Some(host) = &mut self.host else { return };
         let result = act(host, now);
-        loop {
-            let Some(host) = &mut self.host else { return };
-            let outcomes = host.outcomes();
-            if outcomes.is_empty() {
-                break;
+        let outcomes = host.outcomes();
+        // A process whose log has failed says nothing any more.
+        if result.is_ok() {
+            self.unsaid.extend(outcomes);
+        }
+        // Whoever is told something may say something in turn: what comes of it is heard after what was there before.
+        if !std::mem::replace(&mut self.hearing, true) {
+            while let Some(outcome) = self.unsaid.pop_front() {
+                self.hear(outcome);
             }
-            // A process whose log has failed says nothing any more.
-            if result.is_ok() {
-                for outcome in outcomes {
-                    self.hear(outcome);
-                }
-            }
+            self.hearing = false;
         }
         self.after_step(result);
     }
@@ -392,16 +401,26 @@ impl World {
         let at = self.now.0;
         // Only once it is sure that it serves does its start count: what it read of the clock then rules.
         match self.open() {
-            Ok(host) => {
+            Ok(mut host) => {
+                host.keep_in_full(self.plan.kept_in_full);
                 self.trail.push(Event::Boot { at });
+                self.booted_at = at;
                 self.host = Some(host);
                 self.booted();
             }
-            Err(error) => self.start_refused(&error),
+            Err(error) => {
+                self.watcher.borrow_mut().unheard.clear();
+                self.trail.push(Event::FailedStart { at });
+                self.start_refused(&error);
+            }
         }
     }
 
     fn booted(&mut self) {
+        // By a clock that was set forward, what was before it is long ago.
+        let forward = self.known.set_forward;
+        self.known.last_call.retain(|_, at| *at > forward);
+        self.known.holds.retain(|hold| hold.begun > forward);
         if self.queues.iter().any(|queue| queue.paused_since.is_some()) {
             self.reach("seen: queue paused over a restart");
         }
@@ -413,12 +432,16 @@ impl World {
     /// The process dies; `power`: what was not synced is at the mercy of the disk.
     pub(super) fn die(&mut self) {
         self.host = None;
+        self.unsaid.clear();
         self.note_unheard();
         self.trail.push(Event::Death { at: self.now.0, kept: self.settled_at });
         self.calls.clear();
         self.known.held.clear();
-        self.known.last_call.clear();
-        self.known.holds.clear();
+        self.known.failures.clear();
+        // What was on the disk binds the next process as well.
+        let kept = self.settled_at;
+        self.known.last_call.retain(|_, at| at.0 <= kept);
+        self.known.holds.retain(|hold| hold.begun.0 <= kept);
         for (_, asked) in std::mem::take(&mut self.asked) {
             self.unanswered(asked);
         }
@@ -431,18 +454,23 @@ impl World {
         self.after(downtime, Task::Restart);
     }
 
+    /// Somebody has heard of a hand-out.
+    pub(super) fn heard(&mut self, receipt: Receipt) {
+        self.watcher.borrow_mut().unheard.remove(&receipt);
+    }
+
     /// What was handed out in the moment of death, nobody heard of.
     fn note_unheard(&mut self) {
-        for queue in 0..self.queues.len() {
-            let asked = self
-                .asked
-                .values()
-                .any(|asked| matches!(asked, Asked::Lease { queue: of, .. } if *of == queue));
-            if asked || self.settings(queue).target.is_some() || self.known.unheard.contains(&queue) {
-                self.trail.push(Event::Unheard { queue: u32::try_from(queue).expect("few"), at: self.now.0 });
+        let unheard = std::mem::take(&mut self.watcher.borrow_mut().unheard);
+        // An extension may be written as a hand-out.
+        for (receipt, (started, until)) in unheard {
+            if self.numbers.knows(&receipt) {
+                continue;
             }
+            self.reach("seen: hand-out that nobody heard of");
+            let (hand_out, lease) = (self.numbers.of(receipt), micros(until.since(started)));
+            self.trail.push(Event::Unheard { id: receipt.seq.0, hand_out, lease, at: self.now.0 });
         }
-        self.known.unheard.clear();
     }
 
     /// Chaos as long as the plan says.
@@ -487,11 +515,24 @@ pub(super) fn rules_of(settings: &QueueSettings) -> Rules {
         backoff_min: micros(settings.retry.backoff_min),
         concurrency: settings.concurrency,
         max_messages: settings.max_messages,
+        max_bytes: settings.max_bytes,
+        max_wait: settings.max_wait.map(micros),
+        overflow: match settings.overflow {
+            Overflow::Block => trail::Overflow::Waits,
+            Overflow::DropOldest => trail::Overflow::DropsOldest,
+            _ => trail::Overflow::Refused,
+        },
+        dead_max: settings.dead_letter.max_messages,
+        order: match settings.order {
+            Order::Fifo => trail::Order::First,
+            Order::Lifo => trail::Order::Last,
+            Order::Adaptive => trail::Order::Depends,
+        },
+        strict: settings.priority == Priority::Strict,
         result_retention: micros(settings.result_retention),
         dead_retention: micros(settings.dead_letter.retention),
         max_keys: settings.max_keys,
-        drops_expired: settings.on_expiry == millpond_core::settings::OnExpiry::Drop,
-        drops_oldest: settings.overflow == millpond_core::settings::Overflow::DropOldest,
+        drops_expired: settings.on_expiry == OnExpiry::Drop,
         target: None,
         prefetch: settings.prefetch,
         keeps_groups: settings.order.keeps_groups(),

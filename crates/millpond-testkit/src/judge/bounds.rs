@@ -3,12 +3,12 @@
 //! Owns the counting of what surely was there at once. Must never count what only may have been there.
 
 use super::{Case, Rule};
-use crate::trail::{Micros, Offer, Rules, Span};
+use crate::trail::{Bound, Micros, Offer, Offered, Overflow, Rules, Span, Told};
 use std::collections::BTreeMap;
 
 /// Places that were surely taken, from one moment on until another.
 #[derive(Debug, Default)]
-struct Taken {
+pub(super) struct Taken {
     /// When each is free again, and how many at that moment.
     until: BTreeMap<Micros, usize>,
     count: usize,
@@ -16,31 +16,90 @@ struct Taken {
 
 impl Taken {
     /// How many are taken at `at`.
-    fn at(&mut self, at: Micros) -> usize {
+    pub(super) fn at(&mut self, at: Micros) -> usize {
         while let Some(entry) = self.until.first_entry().filter(|entry| *entry.key() <= at) {
             self.count -= entry.remove();
         }
         self.count
     }
 
-    fn take(&mut self, until: Micros) {
-        self.count += 1;
-        *self.until.entry(until).or_default() += 1;
+    pub(super) fn take(&mut self, until: Micros) {
+        self.take_many(until, 1);
+    }
+
+    fn take_many(&mut self, until: Micros, places: usize) {
+        self.count += places;
+        *self.until.entry(until).or_default() += places;
+    }
+}
+
+/// What perhaps was there, from one moment on until another.
+#[derive(Debug, Default)]
+pub(super) struct Perhaps {
+    /// When it came or went, with the bytes; sorted, with the sums up to each.
+    came: Vec<(Micros, u64)>,
+    gone: Vec<(Micros, u64)>,
+}
+
+impl Perhaps {
+    pub(super) fn add(&mut self, from: Micros, until: Micros, bytes: u64) {
+        self.came.push((from, bytes));
+        self.gone.push((until, bytes));
+    }
+
+    pub(super) fn sort(&mut self) {
+        for moments in [&mut self.came, &mut self.gone] {
+            moments.sort_unstable();
+            let mut sum = 0_u64;
+            for (_, bytes) in moments {
+                sum = sum.saturating_add(*bytes);
+                *bytes = sum;
+            }
+        }
+    }
+
+    /// Messages and bytes that were perhaps there at some time within `span`.
+    pub(super) fn within(&self, span: Span) -> (u64, u64) {
+        let sum = |moments: &[(Micros, u64)], count: usize| {
+            let bytes = count.checked_sub(1).map_or(0, |last| moments[last].1);
+            (count as u64, bytes)
+        };
+        let came = sum(&self.came, self.came.partition_point(|(at, _)| *at <= span.ended));
+        let gone = sum(&self.gone, self.gone.partition_point(|(at, _)| *at < span.sent));
+        (came.0 - gone.0, came.1.saturating_sub(gone.1))
     }
 }
 
 /// What work of a class may use of a bound, rounded up.
-fn share(bound: u64, quarters: u64) -> u64 {
+fn share(bound: u64, class: u8) -> u64 {
+    let quarters = [4, 4, 3, 2][usize::from(class)];
     if bound == u64::MAX { bound } else { (bound * quarters).div_ceil(4) }
 }
 
 impl Case<'_> {
-    /// The widest value that may have been in force at some time within `span`.
-    fn in_force<T: Ord + Copy>(&self, queue: u32, span: Span, of: impl Fn(&Rules) -> T) -> Option<T> {
-        let rules = self.rules.get(&queue)?;
-        let sure = rules.iter().rposition(|(changed, _)| changed.ended <= span.sent).unwrap_or(0);
+    /// All rules that may have been in force at some time within `span`.
+    pub(super) fn all_in_force(&self, queue: u32, span: Span) -> &[(Span, &Rules)] {
+        let Some(rules) = self.rules.get(&queue) else { return &[] };
+        let sure = rules.iter().rposition(|(changed, _)| changed.ended < span.sent).unwrap_or(0);
         let until = rules.iter().filter(|(changed, _)| changed.sent <= span.ended).count();
-        rules[sure.min(until.saturating_sub(1))..until.max(1)].iter().map(|(_, rules)| of(rules)).max()
+        &rules[sure.min(until.saturating_sub(1))..until.max(1)]
+    }
+
+    /// The widest value that may have been in force at some time within `span`.
+    pub(super) fn in_force<T: Ord + Copy>(
+        &self,
+        queue: u32,
+        span: Span,
+        of: impl Fn(&Rules) -> T,
+    ) -> Option<T> {
+        self.all_in_force(queue, span).iter().map(|(_, rules)| of(rules)).max()
+    }
+
+    /// What all rules have in common that may have been in force at some time within `span`.
+    pub(super) fn agreed<T: PartialEq>(&self, queue: u32, span: Span, of: impl Fn(&Rules) -> T) -> Option<T> {
+        let mut values = self.all_in_force(queue, span).iter().map(|(_, rules)| of(rules));
+        let first = values.next()?;
+        values.all(|other| other == first).then_some(first)
     }
 
     pub(super) fn judge_caps(&mut self) {
@@ -72,14 +131,15 @@ impl Case<'_> {
                 }
                 of_consumer.take(until);
             }
-            let Some(target) = one.target else { continue };
-            let at_target = targets.entry(target).or_default();
+            let Some(number) = one.target else { continue };
+            let Some(target) = self.targets.get(&number) else { continue };
+            let at_target = targets.entry(number).or_default();
             let taken = at_target.at(at);
-            if self.targets.get(&target).is_some_and(|(cap, _)| taken >= *cap as usize) {
-                let detail = format!("target {target} has {taken} calls at {at}, and gets another one");
-                violations.push((u64::from(target), detail));
+            if taken >= target.concurrency as usize {
+                let detail = format!("target {number} has {taken} calls at {at}, and gets another one");
+                violations.push((u64::from(number), detail));
             }
-            at_target.take(until);
+            at_target.take(self.lives[&one.id].target_free(one, target.hold, &self.clocks));
         }
         for (subject, detail) in violations {
             self.violated(Rule::Cap, subject, detail);
@@ -93,19 +153,19 @@ impl Case<'_> {
         for one in &self.hand_outs {
             let target = one
                 .target
-                .filter(|target| self.targets.get(target).is_some_and(|(_, interval)| *interval > 0));
+                .filter(|target| self.targets.get(target).is_some_and(|target| target.interval > 0));
             if let Some(target) = target {
                 calls.entry(target).or_default().push(one.span);
             }
         }
         let mut violations = Vec::new();
         for (target, mut calls) in calls {
-            let interval = self.targets[&target].1;
+            let interval = self.targets[&target].interval;
             calls.sort_unstable_by_key(|span| span.ended);
             for (index, call) in calls.iter().enumerate() {
                 let at = call.ended;
                 let boot = self.clocks.boot_of(at);
-                let known = |span: &&Span| span.ended >= boot || !self.clocks.may_be_lost(**span, at);
+                let known = |span: &&Span| span.ended > boot || !self.clocks.may_be_lost(**span, at);
                 let Some(before) = calls[..index].iter().rev().find(known) else { continue };
                 // A microsecond, because intervals need not be whole ones.
                 let begun = Span { sent: before.ended, ended: before.ended };
@@ -121,6 +181,7 @@ impl Case<'_> {
         }
     }
 
+    /// What surely is there leaves no room beyond a bound; of a bound on bytes nothing is left for one byte too much.
     pub(super) fn judge_depth(&mut self) {
         let mut accepted: Vec<(&Offer, Micros, bool)> = Vec::new();
         for life in self.lives.values() {
@@ -130,24 +191,74 @@ impl Case<'_> {
             let until = life.end_from(&self.clocks).unwrap_or(Micros::MAX);
             accepted.push((first, until, let_in));
         }
-        accepted.sort_by_key(|(offer, ..)| offer.span.ended);
-        let mut queues: BTreeMap<u32, Taken> = BTreeMap::new();
+        accepted.sort_by_key(|(offer, ..)| (offer.span.ended, offer.batch));
+        let mut queues: BTreeMap<u32, (Taken, Taken)> = BTreeMap::new();
         let mut violations = Vec::new();
         for (offer, until, let_in) in accepted {
             let (span, queue) = (offer.span, offer.queue);
-            let there = queues.entry(queue).or_default();
-            let count = there.at(span.ended);
-            let bound = self.in_force(queue, span, |rules| rules.max_messages.unwrap_or(u64::MAX));
-            let bound = bound.map(|bound| share(bound, offer.share_quarters));
-            let may_drop = self.widest(queue, |rules| rules.drops_oldest) == Some(true);
-            if let_in && !may_drop && bound.is_some_and(|bound| count as u64 >= bound) {
-                let detail = format!("queue {queue} accepts at {} with {count} there", span.ended);
-                violations.push((u64::from(queue), detail));
+            let (messages, bytes) = queues.entry(queue).or_default();
+            let (count, size) = (messages.at(span.ended), bytes.at(span.ended) as u64 + offer.bytes);
+            let may_drop = self.widest(queue, Rules::drops_oldest) == Some(true);
+            if let_in && !may_drop {
+                let bound = self.in_force(queue, span, |rules| rules.max_messages.unwrap_or(u64::MAX));
+                if bound.is_some_and(|bound| count as u64 >= share(bound, offer.class)) {
+                    violations.push((queue, format!("accepts at {} with {count} there", span.ended)));
+                }
+                let bound = self.in_force(queue, span, |rules| rules.max_bytes);
+                if bound.is_some_and(|bound| size > share(bound, offer.class)) {
+                    violations.push((queue, format!("accepts at {} and holds {size} bytes", span.ended)));
+                }
             }
-            there.take(until);
+            messages.take(until);
+            bytes.take_many(until, usize::try_from(offer.bytes).unwrap_or(usize::MAX));
         }
-        for (subject, detail) in violations {
-            self.violated(Rule::Depth, subject, detail);
+        for (queue, detail) in violations {
+            self.violated(Rule::Depth, u64::from(queue), format!("queue {queue} {detail}"));
+        }
+    }
+
+    /// Nothing is refused for want of room by a queue in which there surely was room.
+    pub(super) fn judge_refusals(&mut self) {
+        let mut there: BTreeMap<u32, Perhaps> = BTreeMap::new();
+        for life in self.lives.values() {
+            let Some(queue) = life.queue else { continue };
+            let from = life.all_offers().map(|offer| offer.span.sent).min().unwrap_or(Micros::MIN);
+            let bytes = life.all_offers().map(|offer| offer.bytes).max().unwrap_or(u64::MAX / 4);
+            there.entry(queue).or_default().add(from, life.surely_gone(), bytes);
+        }
+        for offer in self.offers.iter().filter(|offer| offer.answer == Offered::Unknown) {
+            there.entry(offer.queue).or_default().add(offer.span.sent, Micros::MAX, offer.bytes);
+        }
+        there.values_mut().for_each(Perhaps::sort);
+        let mut violations = Vec::new();
+        for offer in &self.offers {
+            let Told::ComeBack { bound, .. } = offer.told else { continue };
+            let (queue, span) = (offer.queue, offer.span);
+            let rules = self.all_in_force(queue, span);
+            if rules.is_empty() || rules.iter().any(|(_, rules)| rules.overflow != Overflow::Refused) {
+                continue;
+            }
+            let (count, bytes) = there.get(&queue).map_or((0, 0), |there| there.within(span));
+            let all = rules.iter().map(|(_, rules)| rules);
+            let fits = match bound {
+                Bound::Messages => {
+                    let least = all.map(|rules| rules.max_messages.unwrap_or(u64::MAX)).min();
+                    least.is_some_and(|least| count < share(least, offer.class))
+                }
+                Bound::Bytes => {
+                    let least = all.map(|rules| rules.max_bytes).min();
+                    least.is_some_and(|least| bytes.saturating_add(offer.bytes) <= share(least, offer.class))
+                }
+                Bound::Wait | Bound::Other => false,
+            };
+            if fits {
+                let detail =
+                    format!("refused at {span:?} with at most {count} messages, {bytes} bytes there");
+                violations.push((offer.payload, detail));
+            }
+        }
+        for (payload, detail) in violations {
+            self.violated(Rule::Depth, payload, detail);
         }
     }
 }

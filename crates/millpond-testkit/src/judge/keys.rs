@@ -41,9 +41,22 @@ impl Case<'_> {
             }
             return;
         }
+        // Of two that were under way at once, either may have been accepted first.
+        let overlap = second.span.sent <= first.span.ended;
+        let Some(detail) = self.became_two(queue, first, second) else { return };
+        if !(overlap && self.became_two(queue, second, first).is_none()) {
+            self.violated(Rule::Keys, key, detail);
+        }
+    }
+
+    /// Why a key of which the message of `first` was remembered cannot have become that of `second`.
+    fn became_two(&self, queue: u32, first: &Offer, second: &Offer) -> Option<String> {
+        let (Offered::Accepted(one), Offered::Accepted(other)) = (first.answer, second.answer) else {
+            return None;
+        };
         let within = |span: &Span| span.sent <= second.span.ended && span.ended >= first.span.sent;
         if self.deleted.get(&queue).is_some_and(|spans| spans.iter().any(within)) {
-            return;
+            return None;
         }
         let life = &self.lives[&one];
         let buried = life.burials.iter().any(|request| request.span.sent <= second.span.ended);
@@ -54,9 +67,7 @@ impl Case<'_> {
             let begun = Span { sent: end, ended: second.span.ended.max(end) };
             self.clocks.earliest(begun, kept)
         });
-        if !buried && from.is_none_or(|from| from > second.span.ended) {
-            let detail = format!("became messages {one} and {other}, remembered until {from:?}");
-            self.violated(Rule::Keys, key, detail);
-        }
+        let remembered = !buried && from.is_none_or(|from| from > second.span.ended);
+        remembered.then(|| format!("became messages {one} and {other}, remembered until {from:?}"))
     }
 }

@@ -4,7 +4,7 @@
 
 use super::clocks::Clocks;
 use super::{Case, Life, Rule};
-use crate::trail::{Answer, Extension, HandOut, MessageId, Micros, Said, Span, Stand, Word};
+use crate::trail::{Answer, Extension, HandOut, MessageId, Micros, Rules, Said, Span, Stand, Word};
 use std::collections::BTreeSet;
 
 /// What time a server has to do what is due.
@@ -19,6 +19,11 @@ pub(super) enum Again {
     TooEarly,
     /// Somebody still has it.
     Held,
+}
+
+/// A span without length.
+pub(super) fn moment(at: Micros) -> Span {
+    Span { sent: at, ended: at }
 }
 
 impl Life<'_> {
@@ -76,6 +81,20 @@ impl Life<'_> {
         [said, back, lost, Some(over)].into_iter().flatten().min().unwrap_or(over)
     }
 
+    /// When a call that is `hand_out` may have stopped occupying its target, at the earliest: a call that nobody waits
+    /// for any more does so for `hold` longer.
+    pub(super) fn target_free(&self, hand_out: &HandOut, hold: Micros, clocks: &Clocks) -> Micros {
+        let until = Micros::MAX;
+        let after = |at: Micros| clocks.earliest(moment(at), hold);
+        let words = self.words_on(hand_out, until);
+        let said =
+            words.iter().map(|word| if word.given_up { after(word.span.sent) } else { word.span.sent });
+        let back = self.taken_back.get(&hand_out.hand_out).copied();
+        let lost = clocks.first_loss(hand_out.span);
+        let over = after(self.lease_over(hand_out, clocks, until));
+        said.chain(back).chain(lost).fold(over, Micros::min)
+    }
+
     /// Whether `second` may follow `first`.
     pub(super) fn again(
         &self,
@@ -114,17 +133,33 @@ impl Life<'_> {
         let expired = self.all_offers().map(|offer| clocks.earliest(offer.span, offer.ttl));
         let replayed = self.replays.iter().map(|span| span.sent);
         let ran_out = self.hand_outs.iter().map(|one| self.lease_over(one, clocks, Micros::MAX));
-        let unheard = self.unheard.iter().copied();
+        let unheard = self.unheard.iter().map(|&(at, lease)| clocks.earliest(moment(at), lease));
+        let purged = self.purges.iter().map(|(span, _)| span.sent);
         let dropped = self.all_offers().map(|offer| offer.span.sent).filter(|_| self.may_be_dropped);
         words
             .chain(dropped)
             .chain(unheard)
+            .chain(purged)
             .chain(withdrawn)
             .chain(buried)
             .chain(replayed)
             .chain(expired)
             .chain(ran_out)
             .min()
+    }
+
+    /// From when on its life was over, as far as that is known and nobody can have taken it back.
+    pub(super) fn surely_gone(&self) -> Micros {
+        if !self.replays.is_empty() {
+            return Micros::MAX;
+        }
+        let is_end = |word: &&&Word| {
+            word.answer == Answer::Accepted && matches!(word.said, Said::Complete | Said::Dead)
+        };
+        let words = self.words.iter().filter(is_end).map(|word| word.span.ended);
+        let withdrawn = self.withdrawals.iter().filter(|request| request.answer == Answer::Accepted);
+        let seen = self.looks.iter().filter(|(_, stand)| stand.is_end()).map(|(span, _)| span.ended);
+        words.chain(withdrawn.map(|request| request.span.ended)).chain(seen).min().unwrap_or(Micros::MAX)
     }
 
     pub(super) fn all_offers(&self) -> impl Iterator<Item = &crate::trail::Offer> {
@@ -139,6 +174,7 @@ impl Case<'_> {
             self.judge_hand_outs(*id, life);
             self.judge_attempts(*id, life);
             self.judge_words(*id, life);
+            self.judge_purges(*id, life);
             self.judge_looks(*id, life);
             self.judge_end(*id, life);
         }
@@ -218,6 +254,19 @@ impl Case<'_> {
         }
     }
 
+    /// What surely waited when its queue was withdrawn is not handed out any more.
+    fn judge_purges(&mut self, id: MessageId, life: &Life<'_>) {
+        let Some(accepted) = life.offers.iter().map(|offer| offer.span.ended).min() else { return };
+        for (span, _) in life.purges.iter().filter(|(span, is_sure)| *is_sure && accepted < span.sent) {
+            let perhaps_held = life.hand_outs.iter().any(|one| one.span.sent <= span.ended)
+                || life.unheard.iter().any(|(at, _)| *at <= span.ended);
+            let later = life.hand_outs.iter().map(|one| one.span.sent).find(|sent| *sent > span.ended);
+            if let Some(at) = later.filter(|at| !perhaps_held && !life.replayed_between(span.sent, *at)) {
+                self.violated(Rule::Purged, id, format!("purged at {span:?}, handed out at {at}"));
+            }
+        }
+    }
+
     fn judge_words(&mut self, id: MessageId, life: &Life<'_>) {
         let accepted = |answer| answer == Answer::Accepted;
         let words = life.words.iter().filter(|word| accepted(word.answer));
@@ -265,14 +314,14 @@ impl Case<'_> {
         for (span, stand) in &life.looks {
             let at = span.sent;
             let until = match stand {
-                // Of a hand-out that nobody heard of, nobody knows when it ends.
-                Stand::Leased if life.unheard.iter().any(|unheard| *unheard <= at) => continue,
-                Stand::Leased => life
-                    .hand_outs
-                    .iter()
-                    .filter(|one| one.span.sent <= at)
-                    .map(|one| life.lease_surely_over(one, &self.clocks, at))
-                    .max(),
+                Stand::Leased => {
+                    let heard = life.hand_outs.iter().filter(|one| one.span.sent <= at);
+                    let heard = heard.map(|one| life.lease_surely_over(one, &self.clocks, at));
+                    let unheard = life.unheard.iter().filter(|(from, _)| *from <= at);
+                    heard
+                        .chain(unheard.map(|&(from, lease)| self.clocks.latest(moment(from), lease, at)))
+                        .max()
+                }
                 Stand::Delayed => {
                     let due = |offer: &crate::trail::Offer| self.clocks.latest(offer.span, offer.delay, at);
                     life.all_offers().map(due).max()
@@ -301,10 +350,10 @@ impl Case<'_> {
             Stand::Succeeded if !completed => {
                 self.violated(Rule::DoneBySomebody, id, "succeeded, and nobody completed it");
             }
-            Stand::Cancelled if life.withdrawals.is_empty() => {
+            Stand::Cancelled if life.withdrawals.is_empty() && life.purges.is_empty() => {
                 self.violated(Rule::NotShed, id, "withdrawn, and nobody asked for it");
             }
-            Stand::Dropped if self.widest(queue, |rules| rules.drops_oldest) != Some(true) => {
+            Stand::Dropped if self.widest(queue, Rules::drops_oldest) != Some(true) => {
                 self.violated(Rule::NotShed, id, "dropped, where nothing may be dropped");
             }
             Stand::Expired => self.judge_expiry(id, life, at),

@@ -1,9 +1,12 @@
 //! Every rule of the judge, with a trail that keeps it and one that was doctored to break it.
 
+mod choice;
+mod told;
+
 use super::{Rule, judge};
 use crate::trail::{
-    Answer, Event, Extension, HandOut, Micros, Offer, Offered, Replay, Request, Rules, Said, Span, Stand,
-    Word,
+    Answer, Event, Extension, HandOut, Micros, Offer, Offered, Order, Overflow, Replay, Request, Rules, Said,
+    Span, Stand, Told, Word,
 };
 
 const LEASE: Micros = 10_000_000;
@@ -22,12 +25,17 @@ fn rules() -> Rules {
         concurrency: None,
         prefetch: 1_000,
         max_messages: None,
+        max_bytes: u64::MAX,
+        max_wait: None,
+        overflow: Overflow::Refused,
+        dead_max: 1_000,
+        order: Order::First,
+        strict: false,
         result_retention: 3_600_000_000,
         dead_retention: 7_200_000_000,
         target: None,
         max_keys: 1_000,
         drops_expired: false,
-        drops_oldest: false,
         keeps_groups: true,
     }
 }
@@ -42,12 +50,15 @@ fn offer(id: u64, time: Micros) -> Offer {
         payload: id + 100,
         key: None,
         group: None,
-        share_quarters: 4,
+        class: 1,
+        tenant: None,
+        bytes: 10,
         batch: (id, 0),
         delay: 0,
         ttl: TTL,
         span: at(time),
         answer: Offered::Accepted(id),
+        told: Told::Nothing,
     }
 }
 
@@ -65,7 +76,7 @@ fn handed(hand_out: u64, id: u64, time: Micros) -> Event {
 }
 
 fn word(hand_out: u64, id: u64, said: Said, time: Micros) -> Word {
-    Word { id, hand_out, said, delay: None, span: at(time), answer: Answer::Accepted }
+    Word { id, hand_out, said, delay: None, given_up: false, span: at(time), answer: Answer::Accepted }
 }
 
 fn said(hand_out: u64, id: u64, what: Said, time: Micros) -> Event {
@@ -343,7 +354,7 @@ fn called(hand_out: u64, time: Micros) -> Vec<Event> {
 
 #[test]
 fn rate_no_window_has_more_starts_than_allowed() {
-    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000 };
+    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000, hold: 0, lease: LEASE };
     let calls = |times: &[Micros]| {
         let calls = times.iter().zip(1..).flat_map(|(&time, hand_out)| called(hand_out, time));
         broken(with(vec![target.clone()], calls))
@@ -355,7 +366,7 @@ fn rate_no_window_has_more_starts_than_allowed() {
 
 #[test]
 fn rate_a_restart_lets_no_call_go_too_soon() {
-    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000 };
+    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000, hold: 0, lease: LEASE };
     let calls = |between: [Event; 3]| {
         broken(with(vec![target.clone()], [called(1, 1_000), between.to_vec(), called(2, 1_060)].concat()))
     };
@@ -369,7 +380,7 @@ fn rate_a_restart_lets_no_call_go_too_soon() {
 
 #[test]
 fn cap_no_more_in_work_than_allowed() {
-    let target = Event::Target { target: 0, concurrency: 2, interval: 0 };
+    let target = Event::Target { target: 0, concurrency: 2, interval: 0, hold: 0, lease: LEASE };
     let calls = |times: &[Micros]| {
         let calls = times.iter().zip(1..).flat_map(|(&time, hand_out)| called(hand_out, time));
         with(vec![target.clone()], calls)
@@ -409,9 +420,9 @@ fn depth_no_more_is_accepted_than_fits() {
     assert_eq!(broken_under(two.clone(), all(5)), [Rule::Depth]);
     let mut sheddable = all(25);
     let Event::Offer(second) = &mut sheddable[4] else { panic!() };
-    second.share_quarters = 2;
+    second.class = 3;
     assert_eq!(broken_under(two.clone(), sheddable), [Rule::Depth], "half of two is one");
-    let dropping = Rules { drops_oldest: true, ..two };
+    let dropping = Rules { overflow: Overflow::DropsOldest, ..two };
     assert_eq!(broken_under(dropping, all(5)), []);
 }
 
@@ -429,7 +440,7 @@ fn not_shed_what_was_accepted_goes_only_as_somebody_decided() {
         broken_under(rules, with(with(vec![accepted(1, 0)], more), [end(1, stand)]))
     };
     assert_eq!(ends(rules(), Stand::Dropped, vec![]), [Rule::NotShed]);
-    assert_eq!(ends(Rules { drops_oldest: true, ..rules() }, Stand::Dropped, vec![]), []);
+    assert_eq!(ends(Rules { overflow: Overflow::DropsOldest, ..rules() }, Stand::Dropped, vec![]), []);
     assert_eq!(ends(rules(), Stand::Cancelled, vec![]), [Rule::NotShed]);
     let withdrawn = |answer| Event::Withdrawal(Request { id: 1, span: at(5), answer });
     assert_eq!(ends(rules(), Stand::Cancelled, vec![withdrawn(Answer::Unknown)]), []);

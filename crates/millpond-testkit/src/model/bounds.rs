@@ -117,12 +117,21 @@ impl Model {
         Verdict::Full
     }
 
+    /// Whether nothing is unfinished in a queue but what somebody has and nothing waits for.
+    fn is_empty(&self, queue: usize) -> bool {
+        let mut unfinished =
+            self.messages.values().filter(|one| one.queue == queue && !one.phase.is_terminal());
+        unfinished.all(|one| one.phase == Phase::Leased && one.labels.group.is_none())
+    }
+
     fn judge_wait(&self, queue: usize) -> Verdict {
         let Queue { settings, paused, measured, .. } = &self.queues[queue];
         let capacity = settings.concurrency.zip(settings.expected_service_time);
         match (settings.max_wait, capacity) {
             // Nothing can be predicted while nothing is handed out.
             (Some(_), Some(_)) if *paused || self.is_full_of_dead(queue) => Verdict::Accept,
+            // Whatever was measured: with nothing before it, a message for workers starts as soon as one asks.
+            (Some(_), _) if self.queues[queue].target.is_none() && self.is_empty(queue) => Verdict::Accept,
             // Where turns and shares decide, the pond may estimate.
             (Some(_), _) if *measured || !self.is_uniform(queue) => Verdict::AcceptOrTooLate,
             (Some(max), Some((workers, each))) => {

@@ -12,6 +12,20 @@ use millpond_core::time::{Mono, Now, Wall};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+impl Message {
+    /// When it was accepted, was first due and expires, and when it is due next while it waits for that.
+    pub fn times(&self) -> (Wall, Wall, Wall, Option<Wall>) {
+        let waits = matches!(self.phase, Phase::Delayed | Phase::Backoff);
+        let due = self.phase_ends.map(|(_, due, _)| due).filter(|_| waits);
+        (self.accepted, self.first_due, self.expires.1, due)
+    }
+
+    /// Its key and its payload, while they are remembered.
+    pub fn key(&self) -> Option<(u128, u128)> {
+        self.key
+    }
+}
+
 impl Model {
     /// A record about a message has been written: this is how it leaves the message.
     fn record(&mut self, seq: u64) {
