@@ -32,8 +32,11 @@ pub enum StorageState {
     /// Everything.
     #[default]
     Roomy,
-    /// Settlements and hand-outs, but no new messages.
-    NoEnqueue,
+    /// Settlements, and so many more hand-outs before it is said again, but no new messages.
+    NoEnqueue {
+        /// More than none.
+        hand_outs: u64,
+    },
     /// Settlements only: nothing more is handed out.
     SettleOnly,
 }

@@ -242,14 +242,18 @@ pub struct Failure {
 impl Failure {
     /// Longest message kept, in bytes.
     pub const MESSAGE_BYTES_MAX: usize = 1024;
+    /// The same on a full disk: an outcome then takes a sector, however it ends.
+    pub const BRIEF_MESSAGE_BYTES_MAX: usize = 128;
 
     /// A failure whose message is cut at a character boundary within the limit.
     pub fn new(kind: &str, message: &str, http_status: Option<u16>) -> Self {
-        let mut end = message.len().min(Self::MESSAGE_BYTES_MAX);
-        while !message.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = message.floor_char_boundary(Self::MESSAGE_BYTES_MAX);
         Self { kind: kind.to_owned(), message: message[..end].to_owned(), http_status }
+    }
+
+    /// Cuts the message to what is kept of it on a full disk.
+    pub(crate) fn shorten(&mut self) {
+        self.message.truncate(self.message.floor_char_boundary(Self::BRIEF_MESSAGE_BYTES_MAX));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::log::{Commit, Log, Outside};
 use crate::machine::{Machine, Output};
 use crate::secret::{self, SECRET_FILE, Secret};
 use crate::segments::{SegmentJob, SegmentThread, Segments};
+use crate::size::growth_bytes;
 use crate::threads::{EngineThread, LogThread, read_copies};
 use millpond_core::command::Declared;
 use millpond_core::identity::{Keys, Seq};
@@ -18,7 +19,7 @@ use millpond_core::time::Now;
 use millpond_journal::{
     CommitError, LocalStorage, LocalStorageError, Options, Position, PrepareError, RecoveryReport, Storage,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -132,6 +133,7 @@ pub fn restore(
 ) -> Result<Restored, OpenError> {
     let mut pond = Pond::new(randomness.seed);
     let mut undecoded = None;
+    let mut grown: BTreeMap<Seq, u64> = BTreeMap::new();
     // The secret comes after the log's first frame, so where it is, a log without one has lost everything.
     let was_used = Secret::read(&**storage)? != Secret::Missing;
     let opened = millpond_journal::open(
@@ -140,6 +142,11 @@ pub fn restore(
         randomness.salt,
         &mut |replayed| match decode(replayed.head) {
             Ok(record) => {
+                match growth_bytes(&record) {
+                    Some((seq, bytes)) => *grown.entry(seq).or_default() += bytes,
+                    None if grown.is_empty() => {}
+                    None => drop(record.anchors().map(|seq| grown.remove(&seq))),
+                }
                 pond.restore(record);
                 ControlFlow::Continue(())
             }
@@ -162,6 +169,9 @@ pub fn restore(
     let segments = Segments::of(&opened);
     let mut index = opened.index;
     index.retain(|key| pond.needs(Seq(key)));
+    for (seq, bytes) in grown {
+        index.grew(seq.0, bytes);
+    }
     let mut machine = Machine::new(pond, index, opened.files, u64::from(segment_bytes));
     let mut log = Log::new(opened.writer);
     let segment_jobs = write_boot(&mut machine, &mut log, &segments, now)?;

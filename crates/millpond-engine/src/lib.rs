@@ -12,6 +12,7 @@ mod inbox;
 pub mod log;
 pub mod machine;
 pub mod repair;
+mod room;
 mod secret;
 pub mod segments;
 mod size;

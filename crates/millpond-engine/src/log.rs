@@ -5,7 +5,7 @@
 
 use crate::codec::encode;
 use crate::segments::{Ahead, SegmentJob};
-use crate::size::record_bytes;
+use crate::size::{growth_bytes, record_bytes};
 use millpond_core::command::OpNumber;
 use millpond_core::identity::Seq;
 use millpond_core::record::Record;
@@ -32,11 +32,20 @@ pub enum Entry {
     },
 }
 
+/// News of a message's full copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyNews {
+    /// The newest lies here now.
+    Placed(Position),
+    /// The next will be so many bytes longer than the newest.
+    Grew(u64),
+}
+
 /// What a commit has done.
 #[derive(Debug, Clone)]
 pub struct Commit {
-    /// Where the full copies of messages went, in order.
-    pub placed: Vec<(Seq, Position)>,
+    /// What became of messages' full copies, in order.
+    pub copies: Vec<(Seq, CopyNews)>,
     /// The last record that is written.
     pub written: OpNumber,
     /// The last record that is durable, if that is all that is written.
@@ -144,6 +153,9 @@ impl Log {
                     }
                     let anchor = record.anchors();
                     let key = anchor.map(|seq| seq.0);
+                    if let Some(grown) = growth_bytes(&record) {
+                        group.grown.push((group.anchors.len(), grown));
+                    }
                     self.writer.push_with_body(key, anchor.is_some(), |out| encode(&record, out));
                     group.anchors.push(anchor);
                     group.last = op;
@@ -195,14 +207,8 @@ impl Log {
         self.check_room(outside)?;
         let committed = self.until_room(outside, |writer| writer.commit(group.sync))?;
         self.written = group.last;
-        let placed = group
-            .anchors
-            .iter()
-            .zip(&committed.placed)
-            .filter_map(|(anchor, position)| anchor.map(|seq| (seq, *position)))
-            .collect();
         let durable = committed.durable.then_some(self.written);
-        outside.report(self.state(placed, durable, group.anchors.len()));
+        outside.report(self.state(group.copies(&committed.placed), durable, group.anchors.len()));
         self.look_ahead(outside);
         Ok(())
     }
@@ -226,9 +232,9 @@ impl Log {
         Ok(())
     }
 
-    fn state(&self, placed: Vec<(Seq, Position)>, durable: Option<OpNumber>, records: usize) -> Commit {
+    fn state(&self, copies: Vec<(Seq, CopyNews)>, durable: Option<OpNumber>, records: usize) -> Commit {
         Commit {
-            placed,
+            copies,
             written: self.written,
             durable,
             end_segment: self.writer.end().segment,
@@ -261,6 +267,23 @@ impl Log {
 #[derive(Debug, Default)]
 struct Group {
     anchors: Vec<Option<Seq>>,
+    /// By how much records make messages longer, behind so many of the group's.
+    grown: Vec<(usize, (Seq, u64))>,
     last: OpNumber,
     sync: bool,
+}
+
+impl Group {
+    /// The news of full copies, whose records went to these places.
+    fn copies(&self, placed: &[Position]) -> Vec<(Seq, CopyNews)> {
+        let anchors = self.anchors.iter().zip(placed).enumerate();
+        let mut news: Vec<(usize, Seq, CopyNews)> = anchors
+            .filter_map(|(at, (anchor, position))| Some((at, (*anchor)?, CopyNews::Placed(*position))))
+            .collect();
+        if !self.grown.is_empty() {
+            news.extend(self.grown.iter().map(|&(at, (seq, bytes))| (at, seq, CopyNews::Grew(bytes))));
+            news.sort_by_key(|&(at, ..)| at);
+        }
+        news.into_iter().map(|(_, seq, news)| (seq, news)).collect()
+    }
 }

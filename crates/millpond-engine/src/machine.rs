@@ -5,7 +5,8 @@
 
 use crate::content::{DiskContent, Recent, Stored, Unreadable};
 use crate::handle::Answer;
-use crate::log::{Commit, Entry};
+use crate::log::{Commit, CopyNews, Entry};
+use crate::room::{self, Round};
 use crate::size::record_bytes;
 use millpond_core::command::{Effect, Input, Leased, OpNumber, Reply, RequestId, StorageState, TargetNumber};
 use millpond_core::identity::Seq;
@@ -53,9 +54,7 @@ pub struct Machine {
     reclaiming: bool,
     /// Something was forgotten since the log was last looked at for room to win back.
     forgot: bool,
-    storage: StorageState,
-    /// The worst that the log says of the disk since there was room.
-    told: StorageState,
+    told: Told,
     outputs: Vec<Output>,
 }
 
@@ -64,6 +63,14 @@ enum Copying {
     Reading(BTreeMap<Seq, Position>),
     /// Emitted up to this record.
     Writing(OpNumber),
+}
+
+/// The worst that was said of the disk since there was room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    Roomy,
+    Full,
+    FullToTheLast,
 }
 
 /// What the log says of its room.
@@ -90,8 +97,7 @@ impl Machine {
             room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
             reclaiming: false,
             forgot: false,
-            storage: StorageState::Roomy,
-            told: StorageState::Roomy,
+            told: Told::Roomy,
             outputs: Vec::new(),
         }
     }
@@ -217,11 +223,16 @@ impl Machine {
     /// If commits are not reported in the order of the log.
     pub fn committed(&mut self, commit: Commit, now: Now) {
         let sealable_before = sealable_before(&commit);
-        for (seq, position) in commit.placed {
-            self.recent.committed(seq);
-            // What was forgotten in the meantime needs no place.
-            if self.pond.needs(seq) {
-                self.index.placed(seq.0, position);
+        for (seq, news) in commit.copies {
+            match news {
+                CopyNews::Grew(bytes) => self.index.grew(seq.0, bytes),
+                CopyNews::Placed(position) => {
+                    self.recent.committed(seq);
+                    // What was forgotten in the meantime needs no place.
+                    if self.pond.needs(seq) {
+                        self.index.placed(seq.0, position);
+                    }
+                }
             }
         }
         self.index.wrote(commit.end_segment);
@@ -251,19 +262,18 @@ impl Machine {
         self.reclaim(now);
     }
 
-    /// Tells the pond when the log's room changes class. Nothing is refused while another segment can be made.
+    /// Tells the pond what the log has room for. Nothing is refused while another segment can be made.
     fn judge_room(&mut self, now: Now) {
-        let state = if !self.room.full {
-            StorageState::Roomy
-        } else if self.room_left() >= self.room.segment_bytes / 16 {
-            // The rest of the segment is kept for hand-outs and settlements, which make room in the end.
-            StorageState::NoEnqueue
+        let state = if self.room.full {
+            match self.hand_outs() {
+                0 => StorageState::SettleOnly,
+                hand_outs => StorageState::NoEnqueue { hand_outs },
+            }
         } else {
-            StorageState::SettleOnly
+            StorageState::Roomy
         };
-        if state != self.storage {
+        if state != self.pond.storage() {
             self.tell_room(state);
-            self.storage = state;
             self.pond.handle(Input::Storage(state), now);
             self.take_effects();
         }
@@ -272,18 +282,24 @@ impl Machine {
     /// Says once that the disk is full, once if it is full to the last, and once that there is room again, however often
     /// it goes to and fro in between.
     fn tell_room(&mut self, state: StorageState) {
-        let told = std::mem::replace(&mut self.told, state);
-        match (told, state) {
-            (_, StorageState::Roomy) => tracing::info!("the disk has room again: new work is taken in"),
-            (StorageState::Roomy, StorageState::NoEnqueue) => tracing::error!(
+        let news = match state {
+            StorageState::Roomy => Told::Roomy,
+            StorageState::SettleOnly if !self.is_winning_room() => Told::FullToTheLast,
+            StorageState::NoEnqueue { .. } | StorageState::SettleOnly => Told::Full,
+        };
+        match news {
+            Told::Roomy => tracing::info!("the disk has room again: new work is taken in"),
+            _ if news <= self.told => return,
+            Told::Full => tracing::error!(
                 "the disk is full: new work is refused (507); what is here goes on, settlements and restarts too. \
                  Free or add space"
             ),
-            (StorageState::Roomy | StorageState::NoEnqueue, StorageState::SettleOnly) => tracing::error!(
-                "the disk is full to the last: nothing is handed out, only settlements are taken. Free or add space"
+            Told::FullToTheLast => tracing::error!(
+                "the disk is full to the last: nothing is handed out, only settlements are taken, until something is \
+                 forgotten. Free or add space"
             ),
-            (StorageState::SettleOnly | StorageState::NoEnqueue, _) => self.told = told,
         }
+        self.told = news;
     }
 
     /// Bytes that can be written without another segment, and that nothing underway will take.
@@ -327,39 +343,69 @@ impl Machine {
         self.index.wrote_preamble(self.underway_bytes - before);
     }
 
-    /// On a full disk what is alive in the oldest segment is copied if that wins clearly more room than it takes; or if
-    /// it will soon not fit any more, as long as there is something to win further on. For settlements may take more
-    /// room than they free, and what they leave behind lies at the end of the ring: it is won back only by going all
-    /// the way round.
-    ///
-    /// When the disk becomes full, the segment ahead of the log is there, so that close to two are left. Copying a segment
-    /// that is alive to the last byte takes a little more than one. Between the two, half a segment, the round must begin;
-    /// it holds out as long as it loses no more to headers, padding and notes of deletion before it comes to the waste:
-    /// one or two kilobytes for each segment. That is no proof for small segments. Two cases are known in which the log
-    /// gets stuck in segments of 32 KiB: groups of many small messages, each of which takes ten times its bytes until it
-    /// is done; and retries, since a message is copied with its attempts, which the bytes alive do not count yet.
+    /// Why room shall be won back on a full disk.
     fn pressure(&self) -> Pressure {
         if !self.room.full {
             return Pressure::None;
         }
-        let (left, segment_bytes) = (self.room_left(), self.room.segment_bytes);
-        if self.index.oldest_live_bytes() <= left.min(segment_bytes) / 2 {
+        let left_bytes = self.room_left();
+        if self.index.oldest_live_bytes() <= left_bytes.min(self.room.segment_bytes) / 2 {
             return Pressure::Oldest;
         }
-        if left >= self.copies_bytes() + segment_bytes / 2 {
+        let round = self.round();
+        if left_bytes >= round.needs_bytes + self.kept_bytes() + OUTCOME_BYTES {
             return Pressure::None;
         }
-        let unused = left.min(segment_bytes);
-        Pressure::Waste(self.index.total_bytes().saturating_sub(self.index.live_bytes() + unused))
+        Pressure::Round { gain_bytes: round.gain_bytes, gain_bytes_min: self.gain_bytes_min() }
     }
 
-    /// What it takes to give the oldest segment up. Groups of copies have headers and end at whole sectors, the deletion
-    /// has its records, and others write meanwhile.
+    fn round(&self) -> Round {
+        let stale = if self.pond.are_basics_stale() { self.index.preamble_bytes() } else { 0 };
+        Round::of(self.index.alive(), self.room.segment_bytes, self.room_left(), stale)
+    }
+
+    /// What it takes to give the oldest segment up.
     fn copies_bytes(&self) -> u64 {
-        match self.index.oldest_live_bytes() {
-            0 => 0,
-            live => live + live / 32 + COPIES_AROUND_BYTES + self.room.segment_bytes / 32,
-        }
+        self.index.alive().next().map_or(0, |oldest| room::copying_bytes_max(oldest, self.room.segment_bytes))
+    }
+
+    /// Going all the way round for less than this is not worthwhile.
+    fn gain_bytes_min(&self) -> u64 {
+        self.room.segment_bytes / 16
+    }
+
+    /// Room that is left for the outcomes of what is handed out, and for a little more.
+    fn kept_bytes(&self) -> u64 {
+        self.room.segment_bytes / 8 + self.pond.leased() * OUTCOME_BYTES
+    }
+
+    /// Whether room can be won back by going all the way round.
+    fn is_round_due(&self) -> bool {
+        self.index.is_round_due(self.round().gain_bytes, self.gain_bytes_min())
+    }
+
+    /// Whether that goes on, or can begin at any time.
+    fn is_winning_room(&self) -> bool {
+        self.is_round_due() && self.room_left() >= self.copies_bytes()
+    }
+
+    /// How many more messages can be handed out on a full disk: their outcomes must fit, and what it takes to win room
+    /// back: while that is worthwhile, all the way round, and otherwise in the oldest segment. For what is done may be
+    /// forgotten at any time, and then nobody can go round without this room. If it is not there any more, only large
+    /// messages go out, each of which frees more than it takes.
+    fn hand_outs(&self) -> u64 {
+        let left_bytes = self.room_left();
+        let Some(oldest) = self.index.alive().next() else { return 0 };
+        let copies_bytes = self.copies_bytes();
+        let are_large = oldest.copies_bytes > 2 * OUTCOME_BYTES * oldest.copies;
+        let needs_bytes = if left_bytes < copies_bytes && are_large {
+            0
+        } else if self.is_round_due() {
+            self.round().needs_bytes
+        } else {
+            copies_bytes
+        };
+        left_bytes.saturating_sub(self.kept_bytes() + needs_bytes) / OUTCOME_BYTES
     }
 
     fn start_copying(&mut self, keys: &[u64]) {
@@ -413,7 +459,7 @@ fn sealable_before(commit: &Commit) -> u32 {
 
 /// How long a segment is left alone in which something could not be read.
 const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
-/// What copying a segment and giving it up writes besides the copies, roughly.
-const COPIES_AROUND_BYTES: u64 = 2048;
+/// The most that a hand-out takes in the log until its outcome is written: two groups of their own.
+const OUTCOME_BYTES: u64 = 1024;
 /// What a group takes in the log besides its records, at most: its header, and what is left of its last sector.
 const GROUP_BYTES: u64 = 64 + 511;

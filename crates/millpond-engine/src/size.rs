@@ -4,6 +4,7 @@
 //! of every group.
 
 use crate::codec::encode;
+use millpond_core::identity::Seq;
 use millpond_core::message::{Attempt, Content, Holder, Message};
 use millpond_core::name::Label;
 use millpond_core::record::Record;
@@ -39,6 +40,17 @@ pub(crate) fn record_bytes(record: &Record) -> u64 {
         | Record::Forgotten { .. } => 0,
     };
     u64::from(RECORD_HEADER_BYTES) + FIXED_BYTES + varying
+}
+
+/// By how many bytes, at most, a message's full copy is longer from this record on; `None` if this is a copy itself, or
+/// the difference is of a fixed size, and passes.
+pub(crate) fn growth_bytes(record: &Record) -> Option<(Seq, u64)> {
+    match record {
+        Record::Returned { seq, attempt, .. } | Record::Died { seq, attempt, .. } => {
+            Some((*seq, attempt.as_ref().map(attempt_bytes)?))
+        }
+        _ => None,
+    }
 }
 
 fn message_bytes(message: &Message) -> u64 {

@@ -4,12 +4,18 @@
 //! live anchor in it. Pure data: must never do I/O or know what a record means.
 
 use crate::{anchors::Anchors, format::Position};
-use std::{collections::VecDeque, ops::RangeInclusive};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
+};
 
 /// Most keys in one [`Reclaim::Copy`]: a group of this many copies delays a waiting group by few milliseconds.
 const COPY_KEYS_MAX: usize = 256;
 /// Most bytes of records in one [`Reclaim::Copy`], but for a single larger record.
 const COPY_BYTES_MAX: u64 = 256 * 1024;
+/// The same on a full disk, where every group's header and padding is taken from the room that is to be won.
+const COPY_KEYS_MAX_FULL: usize = 4096;
+const COPY_BYTES_MAX_FULL: u64 = 4 * 1024 * 1024;
 /// Segments that the log may have beyond twice its live bytes before anything is copied, together with the file that is
 /// kept to be used again. One more is prepared ahead, which makes the promised bound of `2 × live + 4 segments` on disk.
 const SPARE_SEGMENTS: u64 = 3;
@@ -21,9 +27,13 @@ pub enum Pressure {
     None,
     /// The disk is full, and copying what is alive in the oldest segment is worthwhile.
     Oldest,
-    /// The disk is full, and the whole log holds so many bytes that nobody needs: going all the way round wins some of
-    /// them back.
-    Waste(u64),
+    /// The disk is full, and going all the way round wins something back.
+    Round {
+        /// So many bytes.
+        gain_bytes: u64,
+        /// It is not worthwhile for less.
+        gain_bytes_min: u64,
+    },
 }
 
 /// Copying all the way round the ring for something that is too much. Records have headers and groups padding, so a
@@ -52,11 +62,16 @@ struct UnderWay {
 }
 
 impl Round {
+    /// Whether [`wants_copies`](Self::wants_copies) would begin.
+    fn is_due(&self, excess: u64, bound: u64) -> bool {
+        excess > bound.max(self.tolerated)
+    }
+
     fn wants_copies(&mut self, excess: u64, bound: u64, slack: u64, ring: &RangeInclusive<u32>) -> bool {
         if excess <= bound {
             *self = Self::default();
         }
-        while excess > bound.max(self.tolerated) {
+        while self.is_due(excess, bound) {
             let (end, began_with) = (*ring.end(), excess);
             let round = self.under_way.get_or_insert(UnderWay { end, began_with, others: 0 });
             if *ring.start() <= round.end {
@@ -128,8 +143,19 @@ pub struct Index {
     unsealed_from: u32,
     /// Keys before this one have no anchor in the oldest segment.
     oldest_from: u64,
+    /// By how much copies of keys are longer than their anchors, where that is so.
+    grown: BTreeMap<u64, u64>,
     bound: Round,
     waste: Round,
+}
+
+/// What it takes to give a segment up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alive {
+    /// Bytes of the copies that must be written before, record headers included.
+    pub copies_bytes: u64,
+    /// Number of copies.
+    pub copies: u64,
 }
 
 /// Where the preamble lies: in `segment` or behind, as far as is known.
@@ -155,6 +181,8 @@ struct Segment {
     index_bytes: u64,
     live_bytes: u64,
     live_anchors: u64,
+    /// By how much the copies of live anchors are longer than these.
+    growth_bytes: u64,
 }
 
 impl Index {
@@ -172,6 +200,7 @@ impl Index {
             spare: false,
             unsealed_from: oldest,
             oldest_from: 0,
+            grown: BTreeMap::new(),
             bound: Round::default(),
             waste: Round::default(),
         }
@@ -238,7 +267,7 @@ impl Index {
         self.wrote(position.segment);
         if let Some(older) = self.anchors.insert(key, position) {
             assert!(older.place() < position.place(), "anchors are reported in log order");
-            self.release(older);
+            self.release(key, older);
             for round in [&mut self.bound, &mut self.waste] {
                 round.superseded_in(older.segment, 2 * older.record_bytes());
             }
@@ -259,10 +288,18 @@ impl Index {
     pub fn forget(&mut self, key: u64) -> bool {
         let anchor = self.anchors.remove(key);
         if let Some(position) = anchor {
-            self.release(position);
+            self.release(key, position);
             self.others_added(2 * position.record_bytes());
         }
         anchor.is_some()
+    }
+
+    /// The log holds a record from which on a copy of `key` will be so many bytes longer than its anchor. Ignored if it
+    /// has none.
+    pub fn grew(&mut self, key: u64, bytes: u64) {
+        let Some(position) = self.anchors.get(key) else { return };
+        *self.grown.entry(key).or_default() += bytes;
+        self.segment_mut(position.segment).growth_bytes += bytes;
     }
 
     /// The log was given a preamble of so many bytes, record headers included. Call it when it is given to the log, so
@@ -307,10 +344,24 @@ impl Index {
         self.live_bytes + self.preamble.bytes
     }
 
+    /// What it takes to give each segment up, oldest first; the preamble is counted where it may lie.
+    pub fn alive(&self) -> impl Iterator<Item = Alive> {
+        let preamble_at = self.preamble.segment.max(self.oldest);
+        (self.oldest..).zip(&self.segments).map(move |(number, segment)| {
+            let preamble = if number == preamble_at { self.preamble.bytes } else { 0 };
+            let copies_bytes = segment.live_bytes + segment.growth_bytes + preamble;
+            Alive { copies_bytes, copies: segment.live_anchors }
+        })
+    }
+
+    /// Bytes of the preamble.
+    pub fn preamble_bytes(&self) -> u64 {
+        self.preamble.bytes
+    }
+
     /// Bytes that must be written before the oldest segment can be given up, record headers included.
     pub fn oldest_live_bytes(&self) -> u64 {
-        let preamble = if self.is_preamble_in_oldest() { self.preamble.bytes } else { 0 };
-        self.segments.front().map_or(0, |oldest| oldest.live_bytes) + preamble
+        self.alive().next().map_or(0, |oldest| oldest.copies_bytes)
     }
 
     fn is_preamble_in_oldest(&self) -> bool {
@@ -348,7 +399,7 @@ impl Index {
         if (has_anchors || !is_free) && !self.wants_copies(pressure) {
             Reclaim::Nothing
         } else if has_anchors {
-            Reclaim::Copy(self.copy_batch())
+            Reclaim::Copy(self.copy_batch(pressure))
         } else {
             self.give_up_oldest()
         }
@@ -361,8 +412,15 @@ impl Index {
         match pressure {
             Pressure::None => bound,
             Pressure::Oldest => true,
-            Pressure::Waste(bytes) => self.waste.wants_copies(bytes, slack / 2, slack / 8, &ring),
+            Pressure::Round { gain_bytes, gain_bytes_min } => {
+                self.waste.wants_copies(gain_bytes, gain_bytes_min, slack / 8, &ring)
+            }
         }
+    }
+
+    /// Whether such a round is worthwhile: more is won than rounds before could not win.
+    pub fn is_round_due(&self, gain_bytes: u64, gain_bytes_min: u64) -> bool {
+        self.segments.len() >= 2 && self.waste.is_due(gain_bytes, gain_bytes_min)
     }
 
     fn give_up_oldest(&mut self) -> Reclaim {
@@ -389,12 +447,16 @@ impl Index {
     }
 
     /// The first live keys of the oldest segment.
-    fn copy_batch(&mut self) -> Vec<u64> {
+    fn copy_batch(&mut self, pressure: Pressure) -> Vec<u64> {
+        let (keys_max, bytes_max) = match pressure {
+            Pressure::None => (COPY_KEYS_MAX, COPY_BYTES_MAX),
+            Pressure::Oldest | Pressure::Round { .. } => (COPY_KEYS_MAX_FULL, COPY_BYTES_MAX_FULL),
+        };
         let mut batch = Vec::new();
         let mut bytes = 0;
         for (key, position) in self.anchors.keys_in(self.oldest, self.oldest_from) {
             bytes += position.record_bytes();
-            if batch.len() == COPY_KEYS_MAX || (bytes > COPY_BYTES_MAX && !batch.is_empty()) {
+            if batch.len() == keys_max || (bytes > bytes_max && !batch.is_empty()) {
                 break;
             }
             batch.push(key);
@@ -404,8 +466,11 @@ impl Index {
         batch
     }
 
-    fn release(&mut self, position: Position) {
+    fn release(&mut self, key: u64, position: Position) {
         let bytes = position.record_bytes();
+        if let Some(growth_bytes) = self.grown.remove(&key) {
+            self.segment_mut(position.segment).growth_bytes -= growth_bytes;
+        }
         self.live_bytes -= bytes;
         let segment = self.segment_mut(position.segment);
         segment.live_bytes -= bytes;

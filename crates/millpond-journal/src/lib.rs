@@ -62,7 +62,7 @@ mod writer;
 
 pub use files::{Files, Handle, ReadError, Retired};
 pub use format::{FORMAT_VERSION, Place, Position, RECORD_HEADER_BYTES, SECTOR_BYTES};
-pub use index::{Index, Pressure, Reclaim, ToSeal};
+pub use index::{Alive, Index, Pressure, Reclaim, ToSeal};
 pub use local::{LocalStorage, LocalStorageError};
 pub use prepare::{DisposeError, PrepareError, Prepared, Preparer};
 pub use read_only::ReadOnlyDirectory;

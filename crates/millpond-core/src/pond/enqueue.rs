@@ -116,7 +116,9 @@ impl Pond {
         }
         match self.storage {
             StorageState::Roomy => {}
-            StorageState::NoEnqueue | StorageState::SettleOnly => return Err(EnqueueError::StorageFull),
+            StorageState::NoEnqueue { .. } | StorageState::SettleOnly => {
+                return Err(EnqueueError::StorageFull);
+            }
         }
         if self.draining {
             return Err(EnqueueError::Draining);

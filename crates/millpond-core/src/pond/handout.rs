@@ -66,7 +66,12 @@ impl Pond {
 
     /// Whether no queue may hand out anything now.
     fn hands_out_nothing(&self) -> bool {
-        self.draining || self.storage == StorageState::SettleOnly
+        let has_room = match self.storage {
+            StorageState::Roomy => true,
+            StorageState::NoEnqueue { hand_outs } => hand_outs > 0,
+            StorageState::SettleOnly => false,
+        };
+        self.draining || !has_room
     }
 
     fn may_hand_out(&self, number: QueueNumber) -> bool {
@@ -181,6 +186,9 @@ impl Pond {
             queue.calibration.started(seq, outlook.as_ref(), now.mono);
         }
         let leased = Leased { receipt, queue: queue.name.clone(), message: slot.message.clone(), until };
+        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
+            *hand_outs -= 1;
+        }
         // Not synced: if a power loss takes it, the boot epoch keeps the two holders apart.
         self.emit(Record::Leased { receipt, started: now.wall, until, holder, consumer }, false);
         leased

@@ -246,6 +246,16 @@ impl Pond {
         self.slots.contains_key(seq)
     }
 
+    /// What the log has room for: as it was said last, less what was handed out since.
+    pub fn storage(&self) -> StorageState {
+        self.storage
+    }
+
+    /// Messages that are handed out.
+    pub fn leased(&self) -> u64 {
+        self.queues.iter().map(|queue| queue.leased.len() as u64).sum()
+    }
+
     /// Whether something has changed since [`Input::CopyBasics`] of which single messages' records tell: whoever gives up
     /// a part of the log must have the basics written anew before, wherever they lie. For a message's records mean
     /// nothing once its full copy in front of them is gone.

@@ -364,7 +364,7 @@ impl Pond {
     fn replay_must_wait(&mut self, number: QueueNumber, seq: Seq, now: Now) -> Option<Mono> {
         let wants_room = match self.storage {
             StorageState::Roomy => self.has_no_room_for(number, seq).then_some(WaitsFor::Room),
-            StorageState::NoEnqueue | StorageState::SettleOnly => Some(WaitsFor::Disk),
+            StorageState::NoEnqueue { .. } | StorageState::SettleOnly => Some(WaitsFor::Disk),
         };
         let replays = &mut self.queue_mut(number).replays;
         replays.waited_for = wants_room.or(Some(WaitsFor::Pace));

@@ -6,7 +6,7 @@
 use super::groups::Parting;
 use super::timers::Timer;
 use super::{Gated, Pond};
-use crate::command::{Effect, OpNumber};
+use crate::command::{Effect, OpNumber, StorageState};
 use crate::identity::Seq;
 use crate::message::{
     Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, QueueNumber, SharedContent,
@@ -137,9 +137,12 @@ impl Pond {
         &mut self,
         seq: Seq,
         outcome: AttemptOutcome,
-        failure: Option<Failure>,
+        mut failure: Option<Failure>,
         now: Now,
     ) -> Attempt {
+        if let Some(failure) = failure.as_mut().filter(|_| self.storage != StorageState::Roomy) {
+            failure.shorten();
+        }
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let hand_out = slot.message.hand_out.as_ref().expect("only what was handed out can come back");
         let holder = hand_out.holder.clone();

@@ -374,7 +374,7 @@ fn changes_let_in_or_answer_those_who_wait() {
     );
     rig.ask_now(define(blocking(2)));
     let fourth = knock(&mut rig);
-    rig.input(Input::Storage(StorageState::NoEnqueue));
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 9 }));
     assert!(
         matches!(rig.answer(fourth), Some(Reply::Enqueued(Ok(answers))) if matches!(answers[0], Err(EnqueueError::StorageFull)))
     );

@@ -1,9 +1,9 @@
 //! Why a queue hands out nothing: a burst of deaths, full dead letters, a full disk, an operator.
 
 use crate::rig::{QUEUE, Rig, complete, dead as rejected, message, name, retry, s, target};
-use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, StorageState};
+use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, SettleOutcome, StorageState};
 use millpond_core::identity::Seq;
-use millpond_core::message::Phase;
+use millpond_core::message::{Failure, Phase};
 use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
 use millpond_core::replay::{ReplayState, ReplayWhich, ReplayWish, WaitsFor};
@@ -269,7 +269,7 @@ fn what_dies_again_in_a_queue_that_is_full_of_both_never_makes_it_grow() {
 fn a_replay_of_a_queue_that_is_full_of_both_keeps_to_its_pace_and_to_the_disk() {
     let mut rig = full_of_both(small(3), 6, 6);
     let rate = Some(Rate { events: 1, per: s(10) });
-    rig.input(Input::Storage(StorageState::NoEnqueue));
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: u64::MAX }));
     rig.start_replay(ReplayWish { rate, ..ReplayWish::plain(ReplayWhich::All) }, false).unwrap();
     rig.pass(s(60));
     assert_eq!((rig.stats().dead, rig.replay_list().waits_for), (6, Some(WaitsFor::Disk)));
@@ -301,9 +301,37 @@ fn those_at_the_door_of_a_queue_that_is_full_of_both_wait_until_it_moves() {
 }
 
 #[test]
+fn a_full_disk_lets_out_what_it_has_room_for_and_no_more() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.fill(6);
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 3 }));
+    assert_eq!(rig.lease(2).len(), 2);
+    assert_eq!(rig.lease(2).len(), 1);
+    assert!(rig.lease(2).is_empty());
+    assert_eq!(rig.pond.storage(), StorageState::NoEnqueue { hand_outs: 0 });
+    let waiting = rig.ask(Command::Lease(Rig::wish(5, s(60))));
+    assert!(rig.answer(waiting).is_none());
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 1 }));
+    assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased.len() == 1));
+}
+
+#[test]
+fn on_a_full_disk_the_reason_of_a_failure_is_kept_in_brief() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 3 }));
+    let failure = Some(Failure::new("worker", &"ä".repeat(400), Some(500)));
+    rig.settle(receipt, SettleOutcome::Dead { failure }).unwrap();
+    let kept = rig.status(receipt.seq).unwrap().message.history[0].failure.clone().unwrap();
+    assert_eq!((kept.kind.as_str(), kept.message.as_str()), ("worker", "ä".repeat(64).as_str()));
+    assert_eq!(kept.http_status, Some(500));
+}
+
+#[test]
 fn a_full_disk_holds_every_queue() {
     let mut rig = Rig::new(QueueSettings::default());
-    rig.input(Input::Storage(StorageState::NoEnqueue));
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: u64::MAX }));
     assert_eq!(rig.stats().held, None, "what is there goes out");
     rig.input(Input::Storage(StorageState::SettleOnly));
     assert_eq!(rig.stats().held, Some(Held::StorageFull));

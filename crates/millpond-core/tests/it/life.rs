@@ -302,7 +302,7 @@ fn a_full_disk_refuses_new_work_and_lets_settlements_through() {
     let mut rig = rig();
     rig.fill(2);
     let receipt = rig.lease_one();
-    rig.input(Input::Storage(StorageState::NoEnqueue));
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 9 }));
     for _ in 0..2 {
         assert_eq!(rig.enqueue(message()).unwrap_err(), EnqueueError::StorageFull);
     }

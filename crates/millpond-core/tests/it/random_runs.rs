@@ -157,7 +157,7 @@ fn op() -> BoxedStrategy<Op> {
         2 => seq.clone().prop_map(Op::DeleteDead),
         3 => seq.prop_map(Op::Copy),
         1 => Just(Op::CopyBasics),
-        1 => prop_oneof![2 => Just(StorageState::Roomy), 1 => Just(StorageState::NoEnqueue), 1 => Just(StorageState::SettleOnly)]
+        1 => prop_oneof![2 => Just(StorageState::Roomy), 1 => Just(StorageState::NoEnqueue { hand_outs: 4 }), 1 => Just(StorageState::SettleOnly)]
             .prop_map(Op::Storage),
         1 => prop_oneof![Just(3600), Just(-3600), -100..100_i64].prop_map(Op::StepWall),
         4 => (0..12_usize, edited).prop_map(|(more, edited)| Op::Crash(more, edited.map(Box::new))),
@@ -280,10 +280,11 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 39] = [
+const MARKS: [&str; 40] = [
     "a burst of dead letters pauses the queue",
     "a message stays that has expired, for dead letters are full",
     "a consumer has all it may have",
+    "a full disk has room for no more hand-outs",
     "a class is refused what a higher one would get",
     "a dead letter goes back into a busy group",
     "a group's head blocks a later one that others overtake",

@@ -309,12 +309,27 @@ impl World {
         self.log.push(record);
     }
 
+    /// A full disk has room for so many hand-outs as was said.
+    fn judge_disk(&mut self) {
+        match &mut self.storage {
+            StorageState::Roomy => {}
+            StorageState::NoEnqueue { hand_outs } => {
+                assert!(*hand_outs > 0, "more is handed out than the disk has room for");
+                *hand_outs -= 1;
+                if *hand_outs == 0 {
+                    self.model.mark("a full disk has room for no more hand-outs");
+                }
+            }
+            StorageState::SettleOnly => panic!("the disk has room for settlements only"),
+        }
+    }
+
     fn judge_hand_out(&mut self, receipt: Receipt, until: Wall, taker: Taker) {
         let seq = receipt.seq.0;
         let queue = self.model.messages[&seq].queue;
         assert!(self.model.is_visible(seq), "{seq} is handed out before it is durable");
         assert!(!self.model.is_blocked(seq), "{seq} is handed out before another one of its group");
-        assert_ne!(self.storage, StorageState::SettleOnly);
+        self.judge_disk();
         let paused = self.model.queues[queue].paused && self.paused_before[queue];
         assert!(!paused, "{seq} is handed out by a paused queue");
         assert!(self.model.has_room(queue), "{seq} is handed out beyond the queue's cap");
@@ -457,7 +472,7 @@ impl World {
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
             self.judge_stuck(queue);
         }
-        if self.storage == StorageState::SettleOnly {
+        if matches!(self.storage, StorageState::SettleOnly | StorageState::NoEnqueue { hand_outs: 0 }) {
             return;
         }
         for queue in (0..3).filter(|queue| self.model.is_open(*queue)).collect::<Vec<_>>() {

@@ -38,7 +38,7 @@ fn restored(now: Now) -> Restored {
 /// A log that has written everything up to `op`.
 fn commit(op: OpNumber) -> Commit {
     Commit {
-        placed: Vec::new(),
+        copies: Vec::new(),
         written: op,
         durable: Some(op),
         end_segment: 1,

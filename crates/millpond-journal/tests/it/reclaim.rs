@@ -206,3 +206,28 @@ fn a_preamble_larger_than_what_its_segment_wins_is_left_alone_until_the_bound_as
     let delete = driver.index.next_reclaim(Pressure::Oldest);
     assert!(matches!(delete, Reclaim::Delete { segment: 1, preamble: true, .. }), "{delete:?}");
 }
+
+#[test]
+fn a_key_grows_until_its_next_anchor_and_so_does_its_segment() {
+    let mut driver = Driver::start(&SimulatedDisk::new()).unwrap();
+    for _ in 0..3 {
+        driver.enqueue(&body(1, 500));
+    }
+    driver.commit(true).unwrap();
+    let alive = |driver: &Driver| {
+        driver.index.alive().fold((0, 0), |sum, one| (sum.0 + one.copies_bytes, sum.1 + one.copies))
+    };
+    let (bytes, copies) = alive(&driver);
+    assert_eq!((bytes, copies), (driver.index.live_bytes(), 3));
+    for (key, by) in [(1, 10), (1, 5), (2, 100), (3, 1000), (99, 7)] {
+        driver.index.grew(key, by);
+    }
+    assert_eq!(alive(&driver), (bytes + 1115, 3), "what has no anchor does not grow");
+    assert_eq!(driver.index.oldest_live_bytes(), bytes + 1115);
+    driver.supersede(0, &body(1, 500));
+    driver.commit(true).unwrap();
+    assert_eq!(alive(&driver), (bytes + 1100, 3), "the new copy has it all");
+    driver.index.forget(2);
+    driver.index.retain(|key| key != 3);
+    assert_eq!(alive(&driver), (driver.index.live_bytes(), 1));
+}

@@ -5,22 +5,31 @@ use bytes::Bytes;
 use millpond_core::command::{Command, Declared, EnqueueError, NewMessage, Reply, SettleOutcome};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Phase};
-use millpond_core::settings::QueueSettings;
+use millpond_core::settings::{QueueSettings, RetrySettings};
 use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
 use millpond_sim::host::Host;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const SEGMENT_BYTES: u32 = 64 << 10;
 
 fn open(disk: &SimulatedDisk, at: Mono) -> Session {
-    let settings = QueueSettings { result_retention: Duration::from_secs(1), ..QueueSettings::default() };
+    open_with(disk, SEGMENT_BYTES, at)
+}
+
+fn open_with(disk: &SimulatedDisk, segment_bytes: u32, at: Mono) -> Session {
+    let settings = QueueSettings {
+        result_retention: Duration::from_secs(1),
+        retry: RetrySettings { max_attempts: 20, ..RetrySettings::default() },
+        ..QueueSettings::default()
+    };
     let declared = Declared { targets: Vec::new(), queues: vec![(queue(), settings)] };
     let storage: Arc<dyn Storage> = Arc::new(disk.clone());
     let latency = Duration::from_micros(400);
-    Session { host: Host::open(&storage, declared, SEGMENT_BYTES, 1, latency, at).unwrap(), at }
+    Session { host: Host::open(&storage, declared, segment_bytes, 1, latency, at).unwrap(), at }
 }
 
 fn enqueue(session: &mut Session) -> Result<Seq, EnqueueError> {
@@ -117,6 +126,116 @@ fn settlements_go_on_when_each_takes_more_room_than_its_message() {
         }
         session.pass(Duration::from_secs(10)).unwrap();
         assert!(fill_with(&mut session, 10).len() > accepted.len() / 2, "{segments} segments");
+    }
+}
+
+/// What a full disk holds, and how it is worked off.
+#[derive(Clone, Copy, Debug)]
+struct Flood {
+    segment_bytes: u32,
+    segments: u64,
+    bytes: usize,
+    /// Messages in one request, and so in one group.
+    batch: usize,
+    /// Failures before each message's success.
+    retries: u32,
+    /// Hand-outs under way at once.
+    at_once: usize,
+    restart: bool,
+}
+
+/// Fills the disk, then does all the work that was accepted; returns what got stuck.
+fn work_off(flood: Flood) -> Result<(), String> {
+    let disk = SimulatedDisk::new();
+    disk.set_capacity(Some(flood.segments * u64::from(flood.segment_bytes)));
+    let mut session = open_with(&disk, flood.segment_bytes, Mono(0));
+    let accepted = flood_with(&mut session, flood);
+    if flood.restart {
+        session = open_with(&disk, flood.segment_bytes, session.at);
+    }
+    let mut failures: BTreeMap<Seq, u32> = BTreeMap::new();
+    let (mut done, mut waited) = (0, 0);
+    while done < accepted {
+        let leased = session.lease(flood.at_once).map_err(|error| format!("lease: {error:?}"))?;
+        if leased.is_empty() {
+            waited += 1;
+            if waited > 100 {
+                let (live, total) = session.host.machine().log_bytes();
+                return Err(format!("{done} of {accepted}, {live} live in {total}"));
+            }
+            session.pass(Duration::from_secs(1)).unwrap();
+            continue;
+        }
+        waited = 0;
+        for one in leased {
+            let failed = failures.entry(one.receipt.seq).or_default();
+            let outcome = if *failed < flood.retries {
+                *failed += 1;
+                SettleOutcome::Retry { delay: Some(Duration::ZERO), failure: None }
+            } else {
+                done += 1;
+                SettleOutcome::Complete { result: None }
+            };
+            let settled = session.settle(one.receipt, outcome);
+            let settled = settled.map_err(|error| format!("{done} of {accepted}: {error:?}"))?;
+            assert!(settled);
+        }
+    }
+    session.pass(Duration::from_mins(2)).map_err(|error| format!("{error:?}"))?;
+    let again = flood_with(&mut session, flood);
+    if again * 2 > accepted { Ok(()) } else { Err(format!("{again} after {accepted}: no room was won back")) }
+}
+
+/// Sends batches until the disk is full; returns how many messages were accepted.
+fn flood_with(session: &mut Session, flood: Flood) -> usize {
+    let (mut accepted, mut tried_again) = (0, false);
+    loop {
+        let body = Bytes::from(vec![7; flood.bytes]);
+        let content = Arc::new(Content { content_type: "x".to_owned(), headers: Vec::new(), body });
+        let message = NewMessage { content, ..NewMessage::default() };
+        let messages = vec![message; flood.batch];
+        let reply = session.ask(Command::Enqueue { queue: queue(), messages }).unwrap();
+        let Reply::Enqueued(Ok(results)) = reply else { panic!("{reply:?}") };
+        let taken = results.iter().filter(|result| result.is_ok()).count();
+        accepted += taken;
+        if taken < flood.batch {
+            // The next segment may just be under way.
+            tried_again = taken == 0 && tried_again;
+            if !std::mem::replace(&mut tried_again, true) {
+                session.pass(Duration::from_secs(1)).unwrap();
+                continue;
+            }
+            assert!(
+                results.iter().all(|one| !matches!(one, Err(error) if *error != EnqueueError::StorageFull))
+            );
+            return accepted;
+        }
+    }
+}
+
+/// Small messages in large groups leave hardly a byte in a segment that is not alive, and each settlement takes ten times
+/// the room that it frees; a message that failed is copied with its attempts, so that a segment's copies take more than a
+/// segment; what is handed out at once is settled when there is less room than before.
+#[test]
+fn whatever_fills_the_disk_is_worked_off_and_makes_room() {
+    for (bytes, batch, retries, segments_max) in [
+        (0, 1, 3, 8),
+        (0, 100, 0, 5),
+        (20, 30, 0, 6),
+        // Does not fit with all attempts: it is worked off as what is done is forgotten.
+        (20, 30, 1, 5),
+        (200, 10, 3, 6),
+        (900, 1, 2, 8),
+        (900, 10, 2, 8),
+        (7000, 1, 1, 8),
+    ] {
+        for segments in 5..=segments_max {
+            for (at_once, restart) in [(1, true), (10, false)] {
+                let segment_bytes = 32 << 10;
+                let flood = Flood { segment_bytes, segments, bytes, batch, retries, at_once, restart };
+                assert_eq!(work_off(flood), Ok(()), "{flood:?}");
+            }
+        }
     }
 }
 
