@@ -277,13 +277,14 @@ impl Group {
     /// The news of full copies, whose records went to these places.
     fn copies(&self, placed: &[Position]) -> Vec<(Seq, CopyNews)> {
         let anchors = self.anchors.iter().zip(placed).enumerate();
-        let mut news: Vec<(usize, Seq, CopyNews)> = anchors
-            .filter_map(|(at, (anchor, position))| Some((at, (*anchor)?, CopyNews::Placed(*position))))
-            .collect();
-        if !self.grown.is_empty() {
-            news.extend(self.grown.iter().map(|&(at, (seq, bytes))| (at, seq, CopyNews::Grew(bytes))));
-            news.sort_by_key(|&(at, ..)| at);
+        let placed = anchors.filter_map(|(at, (anchor, position))| Some((at, (*anchor)?, *position)));
+        if self.grown.is_empty() {
+            return placed.map(|(_, seq, position)| (seq, CopyNews::Placed(position))).collect();
         }
+        let placed = placed.map(|(at, seq, position)| (at, seq, CopyNews::Placed(position)));
+        let grown = self.grown.iter().map(|&(at, (seq, bytes))| (at, seq, CopyNews::Grew(bytes)));
+        let mut news: Vec<(usize, Seq, CopyNews)> = placed.chain(grown).collect();
+        news.sort_by_key(|&(at, ..)| at);
         news.into_iter().map(|(_, seq, news)| (seq, news)).collect()
     }
 }
