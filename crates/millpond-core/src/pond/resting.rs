@@ -252,9 +252,10 @@ impl Resting {
             let ended = accepted.wrapping_add(*waited).wrapping_add(*took);
             ended > now.wall.0
         });
-        let ended = self.ended.iter().filter(|(.., [accepted, delay, _, lasted])| {
-            accepted.wrapping_add(*lasted) > now.wall.0 || accepted.wrapping_add(*delay) > now.wall.0
-        });
+        let ended = self
+            .ended
+            .iter()
+            .filter(|(.., [accepted, _, _, lasted])| accepted.wrapping_add(*lasted) > now.wall.0);
         let over = completed.map(|(seq, ..)| seq).chain(ended.map(|(seq, ..)| seq));
         let from_the_future: Vec<Seq> = waiting.map(|(seq, ..)| seq).chain(over).collect();
         let taken = from_the_future.into_iter().filter_map(|seq| self.take(seq)).collect();

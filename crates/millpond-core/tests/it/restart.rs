@@ -618,16 +618,18 @@ fn an_age_does_not_begin_in_the_future_though_the_clock_was_set_back_to_before_t
 #[test]
 fn a_status_is_kept_for_its_time_though_the_clock_was_set_back_to_before_the_end() {
     let mut rig = Rig::new(QueueSettings { result_retention: s(10), ..QueueSettings::default() });
-    let seq = rig.fill(1)[0];
+    let done = rig.fill(1)[0];
+    let delayed = rig.enqueue(NewMessage { delay: s(1000), ..message() }).unwrap().seq;
     rig.pass(s(100));
     let receipt = rig.lease_one();
     rig.settle(receipt, complete()).unwrap();
+    rig.cancel(delayed).unwrap();
     rig.step_wall(-50);
     rig.restart();
     rig.pass(s(10) - ms(1));
-    assert_eq!(rig.phase(seq), Phase::Succeeded);
+    assert_eq!((rig.phase(done), rig.phase(delayed)), (Phase::Succeeded, Phase::Cancelled));
     rig.pass(ms(1));
-    assert!(rig.status(seq).is_err());
+    assert!(rig.status(done).is_err() && rig.status(delayed).is_err());
 }
 
 #[test]
