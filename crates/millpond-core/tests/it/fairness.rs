@@ -100,6 +100,25 @@ fn a_class_saves_up_no_credit_while_its_retries_are_held_back() {
 }
 
 #[test]
+fn retries_that_were_held_back_go_on_with_their_share_and_make_up_for_nothing() {
+    let mut rig = with_budget(0.0);
+    for _ in 0..60 {
+        rig.enqueue(of_class(Criticality::Sheddable)).unwrap();
+    }
+    for leased in rig.lease(60) {
+        rig.settle(leased.receipt, retry_in(Duration::ZERO)).unwrap();
+    }
+    for _ in 0..300 {
+        rig.enqueue(of_class(Criticality::CriticalPlus)).unwrap();
+    }
+    let counts = classes(&mut rig, 200);
+    assert_eq!(counts[3], 10, "until the budget is used up: {counts:?}");
+    rig.pass(s(10));
+    let counts = classes(&mut rig, 18);
+    assert_eq!(counts, [16, 0, 0, 2], "the budget allows ten of them, their share does not");
+}
+
+#[test]
 fn strictly_a_class_waits_until_no_more_critical_work_is_there() {
     let mut rig = Rig::new(QueueSettings { priority: Priority::Strict, ..QueueSettings::default() });
     for class in Criticality::ALL {

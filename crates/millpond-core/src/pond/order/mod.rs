@@ -113,8 +113,8 @@ impl ReadySet {
         if ready.blocked {
             class.blocked.insert(ready.age);
         } else {
-            // No credit was saved up while there was no work (Waldspurger, "Stride Scheduling", 1995), nor while there
-            // was none but retries that were held back. Whoever could go out has not fallen behind.
+            // No credit was saved up while there was no work (Waldspurger, "Stride Scheduling", 1995). Whoever could go
+            // out has not fallen behind.
             class.pass = class.pass.max(self.pass);
             class.ages.insert(ready.age);
         }
@@ -172,10 +172,14 @@ impl ReadySet {
         self.classes.iter().any(|class| class.has_fresh() || class.has_retries())
     }
 
+    /// Whether retries may go out at `now`, though fresh work may wait.
+    fn allows_retries(&self, rules: &Rules, now: Mono) -> bool {
+        !self.classes.iter().any(Class::has_fresh) || self.budget.allows(rules.retry_share, now)
+    }
+
     /// The message to hand out next at `now`.
     pub(super) fn next(&self, rules: &Rules, now: Mono) -> Option<Pick> {
-        let fresh_waits = self.classes.iter().any(Class::has_fresh);
-        let retries_allowed = !fresh_waits || self.budget.allows(rules.retry_share, now);
+        let retries_allowed = self.allows_retries(rules, now);
         let eligible =
             |(_, class): &(usize, &Class)| class.has_fresh() || (retries_allowed && class.has_retries());
         let mut classes = self.classes.iter().enumerate().filter(eligible);
@@ -188,6 +192,7 @@ impl ReadySet {
 
     /// Counts the hand-out of what [`ReadySet::next`] has found, before its message leaves the set.
     pub(super) fn count_hand_out(&mut self, pick: Pick, rules: &Rules, now: Mono) {
+        let retries_allowed = self.allows_retries(rules, now);
         self.budget.count(pick.retry, rules.retry_share, now);
         let class = &mut self.classes[pick.class];
         if !rules.strict {
@@ -195,6 +200,12 @@ impl ReadySet {
             class.pass += WEIGHTS[0] / WEIGHTS[pick.class];
         }
         class.take_turn(pick.retry);
+        if !rules.strict && !retries_allowed {
+            // Who has nothing but retries could not go out, and saves up no credit either.
+            for class in self.classes.iter_mut().filter(|class| !class.has_fresh()) {
+                class.pass = class.pass.max(self.pass);
+            }
+        }
     }
 
     /// The message at a place, if there is one.
