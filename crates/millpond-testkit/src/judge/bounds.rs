@@ -33,6 +33,38 @@ impl Taken {
     }
 }
 
+/// What surely is in one queue, as offers come in the order of their answers.
+#[derive(Debug, Default)]
+struct There<'a> {
+    messages: Taken,
+    bytes: Taken,
+    /// All that came, and until when each surely is there.
+    came: Vec<(&'a Offer, Micros)>,
+}
+
+impl<'a> There<'a> {
+    fn add(&mut self, offer: &'a Offer, until: Micros) {
+        self.messages.take(until);
+        self.bytes.take_many(until, usize::try_from(offer.bytes).unwrap_or(usize::MAX));
+        self.came.push((offer, until));
+    }
+
+    /// Messages and bytes that are there when `offer` is answered, without those of a class above `class` that may have
+    /// been let in after it.
+    fn without_rivals_above(&mut self, class: u8, offer: &Offer) -> (u64, u64) {
+        let at = offer.span.ended;
+        let (mut messages, mut bytes) = (self.messages.at(at) as u64, self.bytes.at(at) as u64);
+        let under_way = self.came.iter().rev().take_while(|(other, _)| other.span.ended >= offer.span.sent);
+        let there = under_way.filter(|(_, until)| *until > at).map(|(other, _)| other);
+        // Of one batch, what comes first is let in first.
+        for other in there.filter(|other| other.class < class && other.batch.0 != offer.batch.0) {
+            messages -= 1;
+            bytes -= other.bytes;
+        }
+        (messages, bytes)
+    }
+}
+
 /// What perhaps was there, from one moment on until another.
 #[derive(Debug, Default)]
 pub(super) struct Perhaps {
@@ -192,29 +224,36 @@ impl Case<'_> {
             accepted.push((first, until, let_in));
         }
         accepted.sort_by_key(|(offer, ..)| (offer.span.ended, offer.batch));
-        let mut queues: BTreeMap<u32, (Taken, Taken)> = BTreeMap::new();
+        let mut queues: BTreeMap<u32, There<'_>> = BTreeMap::new();
         let mut violations = Vec::new();
         for (offer, until, let_in) in accepted {
-            let (span, queue) = (offer.span, offer.queue);
-            let (messages, bytes) = queues.entry(queue).or_default();
-            let (count, size) = (messages.at(span.ended), bytes.at(span.ended) as u64 + offer.bytes);
-            let may_drop = self.widest(queue, Rules::drops_oldest) == Some(true);
-            if let_in && !may_drop {
-                let bound = self.in_force(queue, span, |rules| rules.max_messages.unwrap_or(u64::MAX));
-                if bound.is_some_and(|bound| count as u64 >= share(bound, offer.class)) {
-                    violations.push((queue, format!("accepts at {} with {count} there", span.ended)));
-                }
-                let bound = self.in_force(queue, span, |rules| rules.max_bytes);
-                if bound.is_some_and(|bound| size > share(bound, offer.class)) {
-                    violations.push((queue, format!("accepts at {} and holds {size} bytes", span.ended)));
-                }
+            let there = queues.entry(offer.queue).or_default();
+            if let_in && self.widest(offer.queue, Rules::drops_oldest) != Some(true) {
+                violations.extend(self.beyond_bounds(offer, there).map(|detail| (offer.queue, detail)));
             }
-            messages.take(until);
-            bytes.take_many(until, usize::try_from(offer.bytes).unwrap_or(usize::MAX));
+            there.add(offer, until);
         }
         for (queue, detail) in violations {
             self.violated(Rule::Depth, u64::from(queue), format!("queue {queue} {detail}"));
         }
+    }
+
+    /// The bound that cannot have been kept with everything that is `there`. Of what was under way at once, any may have
+    /// been let in last, by the share of its own class: so, for each class, what was more critical and may have come
+    /// later is left out, and the last one of the rest had that class's share at most.
+    fn beyond_bounds(&self, offer: &Offer, there: &mut There<'_>) -> Option<String> {
+        let (queue, at) = (offer.queue, offer.span.ended);
+        let most_messages =
+            self.in_force(queue, offer.span, |rules| rules.max_messages.unwrap_or(u64::MAX))?;
+        let most_bytes = self.in_force(queue, offer.span, |rules| rules.max_bytes)?;
+        (0..=offer.class).find_map(|class| {
+            let (messages, bytes) = there.without_rivals_above(class, offer);
+            let bytes = bytes + offer.bytes;
+            if messages >= share(most_messages, class) {
+                return Some(format!("accepts at {at} with {messages} there"));
+            }
+            (bytes > share(most_bytes, class)).then(|| format!("accepts at {at} and holds {bytes} bytes"))
+        })
     }
 
     /// Nothing is refused for want of room by a queue in which there surely was room.

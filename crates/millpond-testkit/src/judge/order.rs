@@ -18,12 +18,14 @@ const WEIGHTS: [f64; 4] = [8.0, 4.0, 2.0, 1.0];
 const SLACK: f64 = 1e-6;
 
 /// One step in the history of a queue. At one moment, what is gone goes first, then a server starts, then comes what
-/// is handed out, in the order of the trail; what was accepted at that moment waits only afterwards.
+/// is handed out, in the order of the trail; what was accepted at that moment waits only afterwards. What is handed out
+/// at the moment of a start was handed out by either server: so the start is a step before it, and one after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Gone(MessageId),
-    Boot,
+    BootBefore,
     HandedOut(usize),
+    BootAfter,
     Waits(MessageId),
 }
 
@@ -180,7 +182,8 @@ impl Case<'_> {
         for (at, one) in self.hand_outs.iter().enumerate() {
             queues.entry(one.queue).or_default().push((one.span.ended, Step::HandedOut(at)));
         }
-        let boots = self.clocks.boots.iter().map(|boot| (*boot, Step::Boot));
+        let boots = self.clocks.boots.iter();
+        let boots = boots.flat_map(|&boot| [(boot, Step::BootBefore), (boot, Step::BootAfter)]);
         let boots: Vec<(Micros, Step)> = boots.collect();
         let mut violations = Vec::new();
         for mut steps in queues.into_values() {
@@ -210,7 +213,7 @@ impl Case<'_> {
         for &(_, step) in steps {
             match step {
                 // Turns and shares begin anew.
-                Step::Boot => waiting.forget_debts(),
+                Step::BootBefore | Step::BootAfter => waiting.forget_debts(),
                 Step::Waits(id) if gone.contains(&id) => {}
                 Step::Waits(id) => {
                     waiting.insert(id, place(&self.lives[&id]).expect("it has one"));

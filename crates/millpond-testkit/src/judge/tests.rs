@@ -427,6 +427,33 @@ fn depth_no_more_is_accepted_than_fits() {
 }
 
 #[test]
+fn depth_of_what_was_under_way_at_once_any_may_have_come_last() {
+    let four = Rules { max_messages: Some(4), ..rules() };
+    let stored = |offers: Vec<Offer>| {
+        let ends = (1..=offers.len() as u64).map(|id| end(id, Stand::Cancelled)).collect::<Vec<Event>>();
+        let withdrawn = (1..=offers.len() as u64)
+            .map(|id| Event::Withdrawal(Request { id, span: at(900), answer: Answer::Accepted }));
+        let withdrawn = withdrawn.collect::<Vec<Event>>();
+        let offers = offers.into_iter().map(Event::Offer).collect();
+        broken_under(four.clone(), with(with(offers, withdrawn), ends))
+    };
+    let at_once = |id: u64, class: u8| Offer { class, span: Span { sent: 0, ended: 5_000 }, ..offer(id, 0) };
+    let three = || vec![at_once(1, 1), at_once(2, 1), at_once(3, 3)];
+    assert_eq!(stored(three()), [], "half of four is two, and the last class may have come first");
+    let mut one_before = three();
+    one_before[2].span.sent = 4_000;
+    one_before[0].span.ended = 3_000;
+    assert_eq!(stored(one_before.clone()), []);
+    one_before[1].span.ended = 3_000;
+    assert_eq!(stored(one_before), [Rule::Depth]);
+    let batch = three().into_iter().zip(0..).map(|(offer, place)| Offer { batch: (9, place), ..offer });
+    assert_eq!(stored(batch.collect()), [Rule::Depth], "in one batch it surely came last");
+    assert_eq!(stored(vec![at_once(1, 3), at_once(2, 3), at_once(3, 3)]), [Rule::Depth]);
+    let five = (1..=5).map(|id| at_once(id, if id == 5 { 3 } else { 1 }));
+    assert_eq!(stored(five.collect()), [Rule::Depth], "no order would let in all of them");
+}
+
+#[test]
 fn refused_not_stored_what_was_refused_is_nowhere() {
     let refused = Event::Offer(Offer { answer: Offered::Refused, ..offer(1, 0) });
     let mut events = plain(1, 0);

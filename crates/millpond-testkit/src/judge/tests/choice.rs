@@ -93,6 +93,10 @@ fn turns_a_tenant_waits_for_one_turn_of_each_other() {
     assert_eq!(broken(goes(of_tenants(), &[1, 2, 4, 3])), [Rule::Turns]);
     let boot = [Event::Death { at: 100_400, kept: 100_400 }, Event::Boot { at: 100_500 }];
     assert_eq!(broken(with(goes(of_tenants(), &[1, 2, 4, 3]), boot)), [], "turns begin anew");
+    let boot = |at| [Event::Death { at: 90_000, kept: 90_000 }, Event::Boot { at }];
+    let at_boot = |at| broken(with(goes(of_tenants(), &[1, 2, 4, 3]), boot(at)));
+    assert_eq!(at_boot(100_000), [], "the first may have gone before the server went down");
+    assert_eq!(at_boot(99_999), [Rule::Turns]);
     let mut late = of_tenants();
     late[3].span = at(100);
     assert_eq!(broken(goes(late, &[1, 2, 4, 3])), [], "it came only when the first one went");
