@@ -65,9 +65,13 @@ impl Pond {
             Err(excess) => return Err(self.full(number, new.criticality, Some(excess), outlook, now)),
         };
         self.check_wait(number, new, outlook, now)?;
-        for seq in displaced {
+        for &seq in &displaced {
             self.queue_mut(number).totals.dropped += 1;
-            self.end(seq, Phase::Dropped, None, None, now);
+            self.end_unserved(seq, Phase::Dropped, None, None, now);
+        }
+        if !displaced.is_empty() {
+            // Not before all of them are gone, or somebody would get one of them on the way.
+            self.serve(number, now);
         }
         Ok(())
     }

@@ -263,8 +263,23 @@ impl Pond {
         op
     }
 
-    /// Ends a message's life as `succeeded`, `cancelled` or `expired`, with what is kept of it.
+    /// Ends a message's life as `succeeded`, `cancelled`, `expired` or `dropped`, with what is kept of it.
     pub(super) fn end(
+        &mut self,
+        seq: Seq,
+        phase: Phase,
+        attempt: Option<&Attempt>,
+        content: Option<SharedContent>,
+        now: Now,
+    ) -> OpNumber {
+        let number = self.slot(seq).message.queue;
+        let op = self.end_unserved(seq, phase, attempt, content, now);
+        self.serve(number, now);
+        op
+    }
+
+    /// The same, but nothing is handed out yet: of several that end together, nobody may get one on the way.
+    pub(super) fn end_unserved(
         &mut self,
         seq: Seq,
         phase: Phase,
@@ -290,7 +305,6 @@ impl Pond {
         let op = self.emit_about(seq, Record::Message { message, content });
         self.when_durable(op, Gated::Ended(seq), now);
         self.part_when_durable(seq, op, now);
-        self.serve(number, now);
         op
     }
 

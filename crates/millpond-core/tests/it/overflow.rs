@@ -1,11 +1,11 @@
 //! What happens at a bound: shares of the classes, and the oldest work given up for the newest, at any moment.
 
-use crate::rig::{QUEUE, Rig, complete, keyed, message, message_of, ms, name, retry_in, s};
-use millpond_core::command::{Accepted, Command, EnqueueError, NewMessage, Reply, RequestId};
+use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, message_of, ms, name, retry_in, s};
+use millpond_core::command::{Accepted, Command, EnqueueError, LeaseRequest, NewMessage, Reply, RequestId};
 use millpond_core::identity::Seq;
 use millpond_core::message::{Criticality, Phase};
 use millpond_core::name::Label;
-use millpond_core::settings::{Overflow, QueueSettings};
+use millpond_core::settings::{DeadLetterSettings, Overflow, QueueSettings};
 use std::time::Duration;
 
 fn of(criticality: Criticality) -> NewMessage {
@@ -230,6 +230,50 @@ fn what_is_dropped_on_its_way_to_the_disk_is_never_handed_out() {
     let last = answers.last().unwrap().as_ref().unwrap().seq;
     let Some(Reply::Leased(Ok(leased))) = rig.answer(waiting) else { panic!("handed out") };
     assert_eq!(leased.iter().map(|one| one.receipt.seq).collect::<Vec<_>>(), [last]);
+}
+
+/// A worker waits at a queue with one message of 40 bytes that has expired into full dead letters and one that has not,
+/// and `newcomer` at the door, until the queue may drop its oldest. What became of those two, and what the worker got.
+fn let_in_past_an_expired_one(newcomer: NewMessage) -> (Vec<Phase>, Vec<Seq>) {
+    let mut rig = Rig::new(QueueSettings::default());
+    let other = || name("other");
+    let define = |rig: &mut Rig, settings: &QueueSettings| {
+        rig.ask(Command::Define { queue: other(), settings: Box::new(settings.clone()) })
+    };
+    let lease = |wait| Command::Lease(LeaseRequest { queue: other(), ..Rig::wish(1, wait) });
+    let got = |reply| {
+        let Some(Reply::Leased(Ok(leased))) = reply else { panic!("nobody got anything: {reply:?}") };
+        leased.into_iter().map(|leased| leased.receipt).collect::<Vec<_>>()
+    };
+    let dead_letter = DeadLetterSettings { max_messages: 1, ..DeadLetterSettings::default() };
+    let blocks =
+        QueueSettings { max_bytes: 100, overflow: Overflow::Block, dead_letter, ..Default::default() };
+    define(&mut rig, &blocks);
+    rig.enqueue_to("other", message_of(10)).unwrap();
+    let first = rig.ask_now(lease(Duration::ZERO));
+    rig.settle(got(Some(first))[0], dead()).unwrap();
+    let mortal = NewMessage { ttl: Some(s(1)), ..message_of(40) };
+    let both = [mortal, message_of(40)].map(|message| rig.enqueue_to("other", message).unwrap().seq);
+    let worker = rig.ask(lease(s(20)));
+    rig.ask(Command::Enqueue { queue: other(), messages: vec![newcomer] });
+    rig.pass(s(2));
+    assert_eq!(phases(&mut rig, &both), [Phase::Ready; 2], "there is no room for a dead letter");
+    let dead_letter = DeadLetterSettings::default();
+    define(&mut rig, &QueueSettings { overflow: Overflow::DropOldest, dead_letter, ..blocks });
+    let reply = rig.answer(worker);
+    (phases(&mut rig, &both), got(reply).into_iter().map(|receipt| receipt.seq).collect())
+}
+
+#[test]
+fn what_is_dropped_with_others_is_not_handed_out_on_the_way() {
+    let (phases, got) = let_in_past_an_expired_one(message_of(80));
+    assert_eq!((phases, got), (vec![Phase::Dropped; 2], vec![Seq(4)]));
+}
+
+#[test]
+fn what_stood_behind_a_dropped_one_goes_out_at_once() {
+    let (phases, got) = let_in_past_an_expired_one(NewMessage { delay: s(9), ..message_of(50) });
+    assert_eq!((phases, got), (vec![Phase::Dropped, Phase::Leased], vec![Seq(3)]));
 }
 
 #[test]
