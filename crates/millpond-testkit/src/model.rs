@@ -70,6 +70,9 @@ pub struct New {
     pub labels: Labels,
 }
 
+/// Hand-outs of one message that are remembered.
+pub const ENDED_MAX: usize = 50;
+
 /// Who gets a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taker {
@@ -115,6 +118,10 @@ pub struct Message {
     pub delivery: u32,
     /// The latest hand-out.
     pub hold: Option<Hold>,
+    /// When the first hand-out since acceptance or replay began that reached anybody.
+    pub first_started: Option<Wall>,
+    /// The hand-outs that have ended, by their numbers, oldest first: the latest [`ENDED_MAX`].
+    pub ended: Vec<(u32, Ending)>,
     /// When it was first due.
     pub due_since: Mono,
     /// A hand-out of the boot before, whose record was lost.

@@ -365,8 +365,8 @@ pub(super) fn take_back(message: &mut Message) {
         message.deliveries -= 1;
         message.deliveries_before += 1;
     }
-    let hand_out = message.hand_out.take();
-    if hand_out.is_some_and(|hand_out| message.first_started == Some(hand_out.started)) {
+    message.hand_out = None;
+    if message.deliveries == 0 {
         message.first_started = None;
     }
 }

@@ -57,6 +57,7 @@ impl Pond {
         let behind = receipt.delivery.saturating_sub(slot.message.delivery());
         if behind > 0 {
             slot.message.deliveries += behind;
+            slot.message.first_started.get_or_insert(now.wall);
             slot.started = now.mono;
             let (epoch, holder, consumer) = (receipt.epoch, Holder::Worker, None);
             let record = Record::Leased {

@@ -401,9 +401,13 @@ impl Pond {
         self.room_may_be_free(slot.message.queue);
         self.effects.push(Effect::Forget(seq));
         if slot.message.phase == Phase::Dead {
-            // There is room among the dead letters.
-            self.note_dead_letters(slot.message.queue, now);
-            self.serve(slot.message.queue, now);
+            // There is room among the dead letters. What has expired takes it first, and what is left is seen to then.
+            let number = slot.message.queue;
+            let takes_it_first = self.queue_ref(number).overdue.min().is_some();
+            self.note_dead_letters(number, now);
+            if !takes_it_first {
+                self.serve(number, now);
+            }
         }
     }
 }

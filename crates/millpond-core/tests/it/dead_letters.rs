@@ -145,6 +145,23 @@ fn a_dead_letter_that_ages_out_makes_room_for_work() {
 }
 
 #[test]
+fn what_has_expired_takes_the_room_of_a_dead_letter_that_ages_out_before_work_goes_on() {
+    let mut settings = QueueSettings { retention: s(3599), ..small_dead_letter(1) };
+    settings.dead_letter.retention = s(3600);
+    let mut rig = Rig::new(settings);
+    rig.fill(1);
+    kill(&mut rig, 1);
+    rig.pass(s(3590));
+    let waits = rig.fill(1)[0];
+    let expired = rig.enqueue(NewMessage { ttl: Some(s(1)), ..message() }).unwrap().seq;
+    rig.ask(Command::Lease(Rig::wish(1, s(60))));
+    rig.pass(s(10));
+    assert_eq!((rig.phase(expired), rig.phase(waits)), (Phase::Dead, Phase::Ready), "it is full again");
+    rig.delete_dead(expired).unwrap();
+    assert_eq!(rig.phase(waits), Phase::Leased);
+}
+
+#[test]
 fn a_dead_letter_is_kept_for_its_retention_and_its_key_with_it() {
     let mut rig = rig();
     let seq = rig.enqueue(keyed(1, 1)).unwrap().seq;

@@ -3,11 +3,13 @@
 //! Owns the comparison: every record, every answer and every number of the pond is checked against the model.
 
 pub(crate) mod commands;
+mod copies;
 mod line;
 pub(crate) mod replays;
 pub(crate) mod shape;
 
 use crate::rig::s;
+use copies::{judge_copy, judge_labels};
 use millpond_core::command::{
     CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError, Reply,
     RequestId, SettleError, StorageState,
@@ -20,7 +22,7 @@ use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_testkit::model::{Candidate, Message, Model, Taker};
 use replays::Paced;
-use shape::{Shape, label, names};
+use shape::{Shape, names};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -730,26 +732,6 @@ type Enqueued = Result<millpond_core::command::Accepted, EnqueueError>;
 fn candidate((seq, message): (u64, &Message)) -> Candidate {
     let Message { place, labels, attempts, due_since, .. } = *message;
     Candidate { seq, place, class: labels.class, tenant: labels.tenant, retry: attempts > 0, due_since }
-}
-
-/// What is told or written of a message is what the model knows of it.
-fn judge_copy(expected: &Message, message: &millpond_core::message::Message) {
-    assert_eq!(
-        (message.phase, message.place, message.attempts, message.deliveries),
-        (expected.phase, expected.place, expected.attempts, expected.deliveries),
-        "{message:?}"
-    );
-    let waits = matches!(message.phase, Phase::Delayed | Phase::Backoff);
-    let times = (message.accepted, message.first_due, message.expires, waits.then_some(message.due));
-    assert_eq!(times, expected.times(), "times of {message:?}");
-    assert_eq!(message.key.map(|key| (key.key, key.payload)), expected.key(), "key of {message:?}");
-    judge_labels(expected, message);
-}
-
-fn judge_labels(expected: &Message, message: &millpond_core::message::Message) {
-    assert_eq!(message.criticality, expected.labels.class, "class of {message:?}");
-    assert_eq!(message.tenant, expected.labels.tenant.map(label), "tenant of {message:?}");
-    assert_eq!(message.group, expected.labels.group.map(label), "group of {message:?}");
 }
 
 fn judge_enqueue(fate: &Fate, answer: &Enqueued) {

@@ -4,7 +4,7 @@
 //! pond hands a message and how long it backs off are told, and judged.
 #![expect(clippy::missing_panics_doc, reason = "it judges by panicking")]
 
-use super::{Ending, Hold, Message, Model, New, Taker, Turns};
+use super::{ENDED_MAX, Ending, Hold, Message, Model, New, Taker, Turns};
 use millpond_core::identity::Receipt;
 use millpond_core::message::Phase;
 use millpond_core::settings::{LEASE_TOTAL_MAX, OnExpiry};
@@ -95,6 +95,8 @@ impl Model {
             deliveries: 0,
             delivery: 0,
             hold: None,
+            first_started: None,
+            ended: Vec::new(),
             due_since: now.mono.plus(new.delay),
             lost: None,
             given_up: Vec::new(),
@@ -133,6 +135,7 @@ impl Model {
         message.deliveries += 1;
         message.delivery += 1;
         message.lost = None;
+        message.first_started.get_or_insert(now.wall);
         let started = (now.wall, now.mono);
         message.hold = Some(Hold { receipt, taker, settled: None, restored: false, started, until });
         self.enter(seq, Phase::Leased, Some(lease), now);
@@ -208,6 +211,8 @@ impl Model {
         }
         let hold = message.hold.as_mut().expect("it was handed out");
         hold.settled = by_holder.then_some(ending);
+        message.ended.push((receipt.delivery, ending));
+        message.ended.drain(..message.ended.len().saturating_sub(ENDED_MAX));
         let settings = &self.queues[message.queue].settings;
         let (attempts, deliveries) = (message.attempts, message.deliveries);
         match ending {
@@ -244,6 +249,7 @@ impl Model {
         if message.lost.take_if(|lost| *lost == receipt).is_some() {
             message.deliveries += 1;
             message.delivery += 1;
+            message.first_started.get_or_insert(now.wall);
             let started = (now.wall, now.mono);
             let (taker, until) = (Taker::Worker(None), now.wall);
             message.hold = Some(Hold { receipt, taker, settled: None, restored: true, started, until });
@@ -296,6 +302,9 @@ impl Model {
         }
         message.deliveries -= 1;
         message.hold = None;
+        if message.deliveries == 0 {
+            message.first_started = None;
+        }
         self.give_back(seq, Ending::Released, None, now);
     }
 
@@ -362,6 +371,7 @@ impl Model {
         let otherwise = if kept { message.expires.1 } else { now.wall.plus(retention) };
         assert_eq!(expires, ttl.map_or(otherwise, |ttl| now.wall.plus(ttl)), "expiry of a replay");
         (message.attempts, message.deliveries, message.expired) = (0, 0, false);
+        message.first_started = None;
         (message.place, message.due_since, message.first_due) = (place, now.mono, now.wall);
         message.expires = (now.mono_at(expires), expires);
         self.decide(seq);

@@ -225,6 +225,10 @@ impl Turns {
             let held = !chosen.retry && self.may_be_spent(settings);
             assert!(first.is_none() || held, "{chosen:?} is handed out before {first:?}");
         }
+        if calm && !chosen.retry {
+            // It was the oldest of its line.
+            self.newest.remove(&(chosen.class, chosen.tenant));
+        }
         if calm || chosen.retry {
             return None;
         }
