@@ -64,7 +64,13 @@ impl Case<'_> {
         let last = self
             .narrowest(one.queue, |rules| rules.max_attempts)
             .is_some_and(|most| failed.len() >= most as usize && failed.contains(&one.hand_out));
-        let held = !ended && !last && life.again(one, at, 0, &self.clocks) == Again::Held;
+        // Or its last delivery, from which it came back.
+        let delivered = life.hand_outs.iter().filter(|earlier| earlier.span.ended <= one.span.ended).count();
+        let spent = self
+            .narrowest(one.queue, |rules| rules.max_deliveries)
+            .is_some_and(|most| delivered >= most as usize)
+            && life.words.iter().any(|word| word.hand_out == one.hand_out && word.span.sent <= at);
+        let held = !ended && !last && !spent && life.again(one, at, 0, &self.clocks) == Again::Held;
         held.then(|| format!("{} was handed out while {} was held", other.id, one.id))
     }
 }

@@ -262,6 +262,24 @@ fn group_alone_a_last_failure_ends_a_message_and_its_group_goes_on() {
 }
 
 #[test]
+fn group_alone_a_last_delivery_that_comes_back_ends_a_message_and_its_group_goes_on() {
+    let lives = |deliveries_max: u32, answer| {
+        let grouped = |id, time| Event::Offer(Offer { group: Some(4), ..offer(id, time) });
+        let released = Word { delay: Some(5_000_000), answer, ..word(1, 1, Said::Release, 20) };
+        let mut events = vec![grouped(1, 0), grouped(2, 5), handed(1, 1, 10), Event::Word(released)];
+        events.extend([handed(9, 2, 40), said(9, 2, Said::Complete, 45)]);
+        let rules = Rules { max_deliveries: deliveries_max, ..rules() };
+        broken_under(rules, with(events, [end(1, Stand::Dead), end(2, Stand::Succeeded)]))
+    };
+    assert!(!lives(1, Answer::Accepted).contains(&Rule::GroupAlone));
+    assert!(!lives(1, Answer::Unknown).contains(&Rule::GroupAlone), "perhaps it was heard");
+    assert!(
+        lives(2, Answer::Unknown).contains(&Rule::GroupAlone),
+        "its time has not come, and it has one more"
+    );
+}
+
+#[test]
 fn not_late_a_hand_out_that_nobody_heard_of_ends_with_its_lease() {
     // Handed out and lost to the world before the answer to its enqueue came.
     let unheard = |seen: Micros, id| {
