@@ -5,12 +5,12 @@
 
 use crate::codec::{decode, encode};
 use crate::secret::{self, Secret};
-use crate::survey::{MESSAGE_BYTES_MIN, Survey, Unwatched, Watch, lost_bytes, survey};
+use crate::survey::{Survey, Unwatched, Watch, segment_bytes, survey};
 use millpond_core::message::QueueNumber;
 use millpond_core::name::Name;
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::settings::QueueSettings;
-use millpond_journal::inspect::{FaultKind, InspectedRecord, Visitor, inspect};
+use millpond_journal::inspect::{InspectedRecord, Visitor, inspect};
 use millpond_journal::{
     CommitError, LocalStorage, LocalStorageError, OpenError, Opened, Options, RECORD_HEADER_BYTES,
     SECTOR_BYTES, Storage, Writer, open, repair,
@@ -86,34 +86,59 @@ pub fn repair_directory(directory: &Path, watch: &mut dyn Watch) -> Result<Repai
     if let Some(aside) = repair::finish(directory)? {
         return Ok(Repair::Finished { aside });
     }
-    let before = match survey(&storage, watch) {
-        Ok(before) if before.is_whole() => return Ok(Repair::Whole(Box::new(before))),
-        Ok(before) => before,
-        // Not one frame can be checked: all is lost.
-        Err(OpenError::FormatFile) => Survey::of_nothing(),
-        Err(error) => return Err(error.into()),
-    };
+    let before = survey_of_damage(&storage, watch)?;
+    if before.is_whole() {
+        return Ok(Repair::Whole(Box::new(before)));
+    }
     let workshop = repair::workshop(directory)?;
-    let built = build(&storage, &before, &workshop);
+    let built = LocalStorage::open(&workshop)
+        .map_err(RepairError::from)
+        .and_then(|new| rebuild(&storage, &before, &(Arc::new(new) as Arc<dyn Storage>)));
     if built.is_err() {
         // The error that counts is the one that stopped the work; the next attempt clears up as well.
         let _ = repair::clear_workshop(directory);
     }
-    let (after, recovered_queues, new_secret) = built?;
+    let Rebuilt { after, recovered_queues, new_secret } = built?;
     let aside = repair::replace(directory)?;
     Ok(Repair::Done(Box::new(Repaired { before, after, aside, recovered_queues, new_secret })))
 }
 
-type Built = (Survey, Vec<(QueueNumber, Name)>, bool);
+/// What a repair has to go by: a survey also where not one frame can be checked, and so all is lost.
+///
+/// # Errors
+/// See [`survey`].
+pub fn survey_of_damage(storage: &dyn Storage, watch: &mut dyn Watch) -> Result<Survey, OpenError> {
+    match survey(storage, watch) {
+        Err(OpenError::FormatFile) => Ok(Survey::of_nothing()),
+        surveyed => surveyed,
+    }
+}
 
-/// Writes the new log into `workshop` and reads it back.
-fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, RepairError> {
-    let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(workshop)?);
+/// A log that was written anew.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// What it holds.
+    pub after: Survey,
+    /// Queues that had to be made anew, under these names.
+    pub recovered_queues: Vec<(QueueNumber, Name)>,
+    /// A new secret had to be drawn.
+    pub new_secret: bool,
+}
+
+/// Writes whatever can be read of `old`, of which `before` is the survey, into `storage`, which is empty, and reads it
+/// back.
+///
+/// # Errors
+/// If it cannot be written, or does not read back whole.
+pub fn rebuild(
+    old: &dyn Storage,
+    before: &Survey,
+    storage: &Arc<dyn Storage>,
+) -> Result<Rebuilt, RepairError> {
     let mut salt = [0; 32];
     getrandom::fill(&mut salt).map_err(std::io::Error::from)?;
-    let options = Options { segment_bytes: segment_bytes(before), was_used: false };
-    let Opened { writer, .. } =
-        open(Arc::clone(&storage), options, salt, &mut |_| ControlFlow::Continue(()))?;
+    let options = Options { segment_bytes: segment_bytes(&before.inspection), was_used: false };
+    let Opened { writer, .. } = open(Arc::clone(storage), options, salt, &mut |_| ControlFlow::Continue(()))?;
     let mut copy = Copy { writer, copied: 0, failed: None };
     if before.inspection.records > 0 {
         inspect(old, &mut copy)?;
@@ -141,9 +166,13 @@ fn build(old: &LocalStorage, before: &Survey, workshop: &Path) -> Result<Built, 
     }
     copy.add(&boot(before));
     copy.finish()?;
-    secret::write(&*storage, &secret)?;
-    let after = survey(&*storage, &mut Unwatched)?;
-    if after.is_whole() { Ok((after, recovered, new_secret)) } else { Err(RepairError::NotWhole) }
+    secret::write(&**storage, &secret)?;
+    let after = survey(&**storage, &mut Unwatched)?;
+    if after.is_whole() {
+        Ok(Rebuilt { after, recovered_queues: recovered, new_secret })
+    } else {
+        Err(RepairError::NotWhole)
+    }
 }
 
 /// Copies every record that can be read and decoded, in order.
@@ -201,25 +230,11 @@ impl Copy {
     }
 }
 
-/// Segments as long as those of the damaged log, so that every record fits.
-fn segment_bytes(before: &Survey) -> u32 {
-    let made = before.inspection.faults.iter().filter_map(|fault| match fault.kind {
-        FaultKind::Length { expected, .. } => expected,
-        _ => None,
-    });
-    let found = before.inspection.segments.iter().filter_map(|segment| u32::try_from(segment.bytes).ok());
-    let possible = made.chain(found).filter(|&bytes| Options::is_possible(bytes));
-    possible.max().unwrap_or_else(|| Options::default().segment_bytes)
-}
-
 /// A boot later than any that the lost part can have seen, and numbers beyond any that it can have given out: neither
 /// an old receipt nor an old id may mean something new.
 fn boot(before: &Survey) -> Record {
-    let inspection = &before.inspection;
-    let lost_bytes: u64 = inspection.faults.iter().map(|fault| lost_bytes(inspection, fault)).sum();
-    let epoch = before.boot.max(u32::try_from(inspection.epoch).unwrap_or(u32::MAX));
-    let next = before.largest_number.saturating_add(1).saturating_add(lost_bytes / MESSAGE_BYTES_MIN);
-    Record::Boot { epoch, next }
+    let epoch = before.boot.max(u32::try_from(before.inspection.epoch).unwrap_or(u32::MAX));
+    Record::Boot { epoch, next: before.unused_from }
 }
 
 /// A name for a queue that the log has lost.

@@ -5,24 +5,24 @@
 //! messages needs; bodies stay on disk.
 
 mod findings;
+mod loss;
 
 pub use findings::Finding;
+pub(crate) use loss::segment_bytes;
 
 use crate::codec::{DecodeError, decode};
 use crate::secret::{SECRET_FILE, Secret};
+use loss::{Loss, Numbers};
 use millpond_core::identity::{Keys, Seq};
 use millpond_core::message::{Message, Phase, QueueNumber};
 use millpond_core::pond::Pond;
 use millpond_core::record::{QueueRecord, Record};
-use millpond_journal::inspect::{Fault, FaultKind, InspectedRecord, Inspection, Visitor, inspect};
+use millpond_journal::inspect::{InspectedRecord, Inspection, Visitor, inspect};
 use millpond_journal::{OpenError, Position, Storage};
 use std::collections::BTreeMap;
 
 /// What is listed one by one is bounded by this; counts go on.
 pub const LISTED_MAX: usize = 10_000;
-
-/// A message's record is longer than this: so many bytes that are lost were at most so many messages.
-pub(crate) const MESSAGE_BYTES_MIN: u64 = 64;
 
 /// Whoever watches a survey.
 pub trait Watch {
@@ -57,6 +57,22 @@ pub struct LostMessage {
     pub seq: Seq,
     /// Its queue, where something still says so.
     pub queue: Option<QueueNumber>,
+}
+
+/// Message numbers that were given out, or may have been, and of which no record is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownNumbers {
+    /// The first one.
+    pub first: Seq,
+    /// The last one; `None`: nothing tells where they end.
+    pub last: Option<Seq>,
+}
+
+impl UnknownNumbers {
+    /// Whether `seq` is one of them.
+    pub fn contains(&self, seq: Seq) -> bool {
+        self.first <= seq && self.last.is_none_or(|last| seq <= last)
+    }
 }
 
 /// What is known of the secret behind ids, receipts and tokens.
@@ -103,21 +119,23 @@ pub struct Survey {
     pub undecodable: Vec<Undecodable>,
     /// How many there are.
     pub undecodable_total: u64,
-    /// The first [`LISTED_MAX`] messages that are lost for sure.
+    /// Every message of which something still speaks and no full copy is left. One of which only its death is known is
+    /// among [`unknown`](Self::unknown): nothing says whether it was kept until the damage.
     pub lost: Vec<LostMessage>,
-    /// How many there are.
-    pub lost_total: u64,
-    /// Ranges of numbers that were given out around damage, and of which no record speaks: each may have been a message
-    /// that is lost, one that was done, or none.
-    pub unknown: Vec<(Seq, Seq)>,
+    /// Ranges of numbers of which each may have been a message that is lost, one that was done, or none: nothing tells.
+    /// At most [`LISTED_MAX`]; where there would be more, the last one takes in all of them.
+    pub unknown: Vec<UnknownNumbers>,
+    /// At most so many messages are lost beside those in [`lost`](Self::lost), all of them with numbers in
+    /// [`unknown`](Self::unknown); `None`: nothing is left that says how many there were.
+    pub unidentified_max: Option<u64>,
     /// The secret.
     pub secret: SecretState,
     /// The file that marks the directory as used is there, and the log holds nothing.
     pub emptied: bool,
     /// Number of the latest boot.
     pub boot: u32,
-    /// The largest message number or place that any record names.
-    pub largest_number: u64,
+    /// No number from here on was ever given out. Where nothing tells, it is far beyond any that was seen.
+    pub unused_from: u64,
     pond: Pond,
     known: BTreeMap<Seq, Known>,
     keys: Option<Keys>,
@@ -148,17 +166,6 @@ pub fn survey(storage: &dyn Storage, watch: &mut dyn Watch) -> Result<Survey, Op
     Ok(reader.finish(inspection, secret))
 }
 
-/// At most so many bytes of the log are lost with `fault`.
-pub(crate) fn lost_bytes(inspection: &Inspection, fault: &Fault) -> u64 {
-    let segment = inspection.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
-    match fault.kind {
-        FaultKind::MissingSegments { count } => u64::from(count).saturating_mul(segment),
-        FaultKind::Gap => segment,
-        FaultKind::Index | FaultKind::Chain => 0,
-        _ => fault.bytes,
-    }
-}
-
 struct Reader<'a> {
     watch: &'a mut dyn Watch,
     pond: Pond,
@@ -169,14 +176,8 @@ struct Reader<'a> {
     undecodable: Vec<Undecodable>,
     undecodable_total: u64,
     faults: usize,
-    /// Numbers below this one were given out, as far as the log has told, and whether damage was met since.
-    given_out: u64,
-    damaged_since: bool,
-    /// Before any damage: from here on up to `given_out`, every number was met.
-    dense_from: u64,
-    unknown: Vec<(Seq, Seq)>,
+    numbers: Numbers,
     boot: u32,
-    largest_number: u64,
 }
 
 impl Visitor for Reader<'_> {
@@ -191,8 +192,11 @@ impl Visitor for Reader<'_> {
             Err(error) => {
                 self.undecodable_total += 1;
                 self.damaged();
+                let message = record.key.filter(|_| record.anchor).map(Seq);
+                if let Some(seq) = message {
+                    self.touch(seq, None);
+                }
                 if self.undecodable.len() < LISTED_MAX {
-                    let message = record.key.filter(|_| record.anchor).map(Seq);
                     self.undecodable.push(Undecodable { position: record.position, message, error });
                 }
             }
@@ -220,18 +224,14 @@ impl<'a> Reader<'a> {
             undecodable: Vec::new(),
             undecodable_total: 0,
             faults: 0,
-            given_out: 0,
-            damaged_since: false,
-            dense_from: 0,
-            unknown: Vec::new(),
+            numbers: Numbers::default(),
             boot: 0,
-            largest_number: 0,
         }
     }
 
     fn damaged(&mut self) {
         self.faults += 1;
-        self.damaged_since = true;
+        self.numbers.damaged();
     }
 
     fn take(&mut self, record: Record, position: Position) {
@@ -239,8 +239,7 @@ impl<'a> Reader<'a> {
         match &record {
             Record::Boot { epoch, next } => {
                 self.boot = self.boot.max(*epoch);
-                self.largest_number = self.largest_number.max(next.saturating_sub(1));
-                self.all_given_out_before(*next);
+                self.numbers.boot(*next);
             }
             Record::Queue(queue) => {
                 self.queues.entry(queue.number.0).or_default().record = Some((**queue).clone());
@@ -289,54 +288,7 @@ impl<'a> Reader<'a> {
     }
 
     fn meet(&mut self, seq: Seq) {
-        self.largest_number = self.largest_number.max(seq.0);
-        self.all_given_out_before(seq.0);
-        self.given_out = self.given_out.max(seq.0 + 1);
-    }
-
-    /// Numbers are given out in order, so a jump right behind damage shows which ones the damage may have taken.
-    fn all_given_out_before(&mut self, next: u64) {
-        if next < self.given_out {
-            return;
-        }
-        if next > self.given_out {
-            if self.damaged_since && self.unknown.len() < LISTED_MAX {
-                self.unknown.push((Seq(self.given_out), Seq(next - 1)));
-            }
-            if self.faults == 0 {
-                self.dense_from = next;
-            }
-        }
-        self.damaged_since = false;
-        self.given_out = next;
-    }
-
-    /// The log's oldest segments are gone: whatever was given out before the first run of numbers without a gap, and is
-    /// met nowhere, may have been in them.
-    fn miss_oldest(&mut self) {
-        let mut first = 0;
-        let mut unknown = Vec::new();
-        for &Seq(met) in self.known.range(..Seq(self.dense_from)).map(|(seq, _)| seq) {
-            if first < met {
-                unknown.push((Seq(first), Seq(met - 1)));
-            }
-            first = met + 1;
-        }
-        if first < self.dense_from {
-            unknown.push((Seq(first), Seq(self.dense_from - 1)));
-        }
-        unknown.append(&mut self.unknown);
-        unknown.truncate(LISTED_MAX);
-        self.unknown = unknown;
-    }
-
-    /// Nothing was given out behind the last damage that would show how much was given out in it: as much as fits.
-    fn miss_newest(&mut self, inspection: &Inspection) {
-        let bytes = inspection.faults.last().map_or(0, |fault| lost_bytes(inspection, fault));
-        let numbers = bytes / MESSAGE_BYTES_MIN;
-        if numbers > 0 && self.unknown.len() < LISTED_MAX {
-            self.unknown.push((Seq(self.given_out), Seq(self.given_out + numbers - 1)));
-        }
+        self.numbers.meet(seq.0);
     }
 
     fn finish(mut self, inspection: Inspection, secret: Secret) -> Survey {
@@ -346,17 +298,22 @@ impl<'a> Reader<'a> {
             Secret::Missing if inspection.records == 0 => (SecretState::Whole, None),
             Secret::Missing => (SecretState::Missing, None),
         };
-        let first = inspection.segments.first().map_or(0, |first| first.number);
-        if inspection.faults.first().is_some_and(|fault| fault.place.segment < first) {
-            self.miss_oldest();
-        }
-        if self.damaged_since {
-            self.miss_newest(&inspection);
-        }
         let emptied = secret != Secret::Missing && inspection.frames == 0;
-        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none() && !known.died);
-        let lost = unanchored.map(|(&seq, known)| LostMessage { seq, queue: known.bodiless });
-        let (lost_total, lost) = (lost.clone().count() as u64, lost.take(LISTED_MAX).collect());
+        let unanchored = self.known.iter().filter(|(_, known)| known.anchor.is_none());
+        let (mut lost, mut may_be_forgotten) = (Vec::new(), Vec::new());
+        for (&seq, known) in unanchored {
+            match known.bodiless {
+                None if known.died => may_be_forgotten.push(seq),
+                queue => lost.push(LostMessage { seq, queue }),
+            }
+        }
+        // Also if not even the file `format` is left to check a frame with.
+        let is_nothing_left = emptied || (inspection.frames == 0 && inspection.format_lost);
+        let unnamed = if is_nothing_left {
+            Loss::of_everything()
+        } else {
+            self.numbers.lost(&inspection, self.undecodable_total, &may_be_forgotten)
+        };
         let mut survey = Survey {
             inspection,
             kinds: self.kinds,
@@ -367,12 +324,12 @@ impl<'a> Reader<'a> {
             undecodable: self.undecodable,
             undecodable_total: self.undecodable_total,
             lost,
-            lost_total,
-            unknown: self.unknown,
+            unknown: unnamed.unknown,
+            unidentified_max: unnamed.unidentified_max,
             secret: state,
             emptied,
             boot: self.boot,
-            largest_number: self.largest_number,
+            unused_from: unnamed.unused_from,
             pond: self.pond,
             known: self.known,
             keys,
@@ -423,9 +380,7 @@ impl Survey {
     /// Of a directory in which not one frame can be checked.
     pub(crate) fn of_nothing() -> Self {
         let inspection = Inspection { format_lost: true, ..Inspection::default() };
-        let mut survey = Reader::new(&mut Unwatched).finish(inspection, Secret::Missing);
-        survey.secret = SecretState::Missing;
-        survey
+        Reader::new(&mut Unwatched).finish(inspection, Secret::Missing)
     }
 
     /// Whether a server opens this directory and every message of it can be read.
@@ -447,29 +402,6 @@ impl Survey {
         self.pond.each_restored(&mut |message| {
             visit(message, self.known.get(&message.seq).and_then(|known| known.anchor));
         });
-    }
-
-    /// At most so many records lay in damaged places and cannot be told by anything: also messages that were copied to
-    /// there from a segment that was given up since.
-    pub fn unidentified_max(&self) -> u64 {
-        let inspection = &self.inspection;
-        // An index knows what its segment held.
-        let is_known = |fault: &Fault| {
-            let segment = fault.place.segment;
-            let index_is_whole = inspection
-                .segments
-                .iter()
-                .any(|inspected| inspected.number == segment && inspected.index_bytes > 0)
-                && !inspection
-                    .faults
-                    .iter()
-                    .any(|other| other.kind == FaultKind::Index && other.place.segment == segment);
-            let is_recalled = matches!(fault.kind, FaultKind::MissingSegments { .. })
-                && fault.heads_found + fault.records_found > 0;
-            index_is_whole || is_recalled
-        };
-        let unknown = inspection.faults.iter().filter(|fault| !is_known(fault));
-        unknown.map(|fault| lost_bytes(inspection, fault) / MESSAGE_BYTES_MIN).sum()
     }
 
     /// The keys of this directory, while its secret is whole.

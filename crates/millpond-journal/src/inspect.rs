@@ -148,6 +148,10 @@ pub struct InspectedSegment {
     pub epoch: u64,
     /// Bytes of its index; 0 if it has none.
     pub index_bytes: u64,
+    /// Bytes behind its last frame in which frames may have been that are lost, although no fault says so: neither an
+    /// index nor a following frame tells where the segment ended, and a segment may end anywhere. At the end of a log
+    /// that has faults: bytes of the torn tail, or all that is left of the segment where more was written for sure.
+    pub open_bytes: u64,
 }
 
 /// What an inspection found.
@@ -167,6 +171,8 @@ pub struct Inspection {
     pub end: Option<Place>,
     /// The newest epoch; 0 without any frame.
     pub epoch: u64,
+    /// The log's oldest segment when its last frame was written; 0 without any frame.
+    pub oldest: u32,
     /// What is damaged, in the order of the log. Empty: [`open`](crate::open) accepts this log.
     pub faults: Vec<Fault>,
     /// Faults beyond those listed.

@@ -4,6 +4,7 @@
 
 use crate::{
     format::{segment_name, segment_number},
+    recovery::{OpenError, read_format},
     repair::MARKER,
     storage::{Storage, StorageFile},
 };
@@ -39,19 +40,24 @@ impl ReadOnlyDirectory {
         &self.directory
     }
 
-    /// Whether a log is here: a segment, be it damaged or the only one left, or the mark of an interrupted repair. Where
-    /// there is none, nothing is whole: it is another directory, or everything is lost.
+    /// Whether a log is here, or was: a segment, be it damaged or the only one left, the mark of an interrupted repair,
+    /// or a file `format` that is one of ours. Where there is none of them, it is another directory.
     ///
     /// # Errors
     /// If the directory cannot be listed.
     pub fn holds_log(&self) -> io::Result<bool> {
-        Ok(self.list()?.iter().any(|name| name == MARKER || segment_number(name).is_some()))
+        let is_of_log = |name: &String| name == MARKER || segment_number(name).is_some();
+        Ok(self.list()?.iter().any(is_of_log) || is_format_file(self))
     }
 
     /// When a segment's file was last written, as far as the file system tells.
     pub fn modified(&self, segment: u32) -> io::Result<SystemTime> {
         fs::metadata(self.directory.join(segment_name(segment)))?.modified()
     }
+}
+
+fn is_format_file(directory: &ReadOnlyDirectory) -> bool {
+    matches!(read_format(directory), Ok(Some(_)) | Err(OpenError::Version { .. }))
 }
 
 fn refused<T>() -> io::Result<T> {

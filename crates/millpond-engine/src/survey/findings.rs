@@ -39,10 +39,12 @@ impl Survey {
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.inspection.format_lost {
-            findings.push(elsewhere(
-                "format-file",
-                "the file `format` is missing or damaged; the frames tell what it held, a repair makes it anew",
-            ));
+            let told = match self.inspection.frames {
+                0 => "and no frame is left that tells what it held: nothing in the directory can be read",
+                _ => "the frames tell what it held, a repair makes it anew",
+            };
+            findings
+                .push(elsewhere("format-file", &format!("the file `format` is missing or damaged; {told}")));
         }
         match self.secret {
             SecretState::Whole => {}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod damage;
 mod fixture;
 mod fuzz;
 mod pond;

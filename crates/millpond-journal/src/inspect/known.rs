@@ -80,22 +80,22 @@ impl KnownSegment {
         end_of(&self.last_header)
     }
 
-    /// The records that begin in `range`, in order, as far as the index can be read.
+    /// The records that begin in `range`, in order, as far as the index can be read, and whether that is all of it:
+    /// what follows a damaged block is not known.
     pub(super) fn between(
         &self,
         storage: &dyn Storage,
         secrets: &Secrets,
         range: &Range<u32>,
-    ) -> Vec<KnownRecord> {
+    ) -> (Vec<KnownRecord>, bool) {
         let mut records = Vec::new();
-        // What follows a damaged block is not known.
-        let _ = self.each(storage, secrets, &mut |entry| {
+        let all = self.each(storage, secrets, &mut |entry| {
             if range.contains(&entry.offset) {
                 let Entry { key, anchor, offset, payload_bytes, head } = *entry;
                 records.push(KnownRecord { key, anchor, offset, payload_bytes, head: head.to_vec() });
             }
         });
-        records
+        (records, all.is_ok())
     }
 
     /// What all records of the index come to; `None` if not all of it can be read.

@@ -33,6 +33,8 @@ pub(super) struct Walk<'a> {
     without_indexes: bool,
     visitor: &'a mut dyn Visitor,
     segments: Vec<u32>,
+    /// The log's oldest segment, if it is older than any that is there.
+    oldest_missing: Option<u32>,
     tail: Option<Tail>,
     /// Where the last frame of the chain ends.
     end: Option<Place>,
@@ -57,6 +59,8 @@ struct Found {
     /// What the window reads from.
     file: Arc<Tolerant>,
     known: Known,
+    /// The length that its first frame names.
+    expected: Option<u32>,
     /// What its frames hold so far, and the headers of the first and the last of them.
     digest: Digest,
     ends: Option<(RawHeader, RawHeader)>,
@@ -88,6 +92,7 @@ impl<'a> Walk<'a> {
             without_indexes,
             visitor,
             segments,
+            oldest_missing: None,
             tail: None,
             end: None,
             oldest: 0,
@@ -102,6 +107,7 @@ impl<'a> Walk<'a> {
 
     pub(super) fn all(mut self) -> Result<Inspection, OpenError> {
         let listed = self.segments.clone();
+        self.oldest_missing = self.oldest_missing()?;
         for _ in 0..LISTINGS_MAX {
             let mut is_overtaken = false;
             for number in self.segments.clone() {
@@ -117,6 +123,7 @@ impl<'a> Walk<'a> {
         self.judge_end();
         self.judge_beginning();
         self.report.end = self.end;
+        self.report.oldest = self.oldest;
         self.forgive_deleted(&listed)?;
         Ok(self.report)
     }
@@ -125,7 +132,8 @@ impl<'a> Walk<'a> {
     /// tell which.
     fn visit(&mut self, number: u32) -> Result<bool, OpenError> {
         let Some(mut found) = self.open(number)? else { return Ok(false) };
-        let expected = self.report.segments.last().map_or(number, |last| last.number + 1);
+        let first = self.oldest_missing.unwrap_or(number);
+        let expected = self.report.segments.last().map_or(first, |last| last.number + 1);
         if expected < number {
             self.missing(expected..number)?;
         }
@@ -156,7 +164,7 @@ impl<'a> Walk<'a> {
         let file = Arc::new(Tolerant::new(file));
         let window = Window::of_any_length(number, file.clone())?;
         let known = self.known(number);
-        Ok(Some(Found { window, length, file, known, digest: Digest::default(), ends: None }))
+        Ok(Some(Found { window, length, file, known, expected: None, digest: Digest::default(), ends: None }))
     }
 
     fn known(&self, number: u32) -> Known {
@@ -165,7 +173,6 @@ impl<'a> Walk<'a> {
 
     fn segment(&mut self, number: u32, found: &mut Found) -> Result<(), OpenError> {
         let mut place = Place { segment: number, offset: 0 };
-        let mut expected = None;
         while !self.ended {
             match self.next_frame(found, place)? {
                 Next::Frame(header) => {
@@ -173,7 +180,7 @@ impl<'a> Walk<'a> {
                         self.lost(found, place, header.place.offset)?;
                     }
                     if header.place.offset == 0 {
-                        expected = Some(header.segment_bytes);
+                        found.expected = Some(header.segment_bytes);
                     }
                     self.take(found, &header)?;
                     place.offset = end_of(&header);
@@ -183,14 +190,29 @@ impl<'a> Walk<'a> {
                     self.lost_to_the_end(found, place)?;
                     break;
                 }
-                Next::Tail => self.ended = true,
+                Next::Tail => {
+                    self.ended = true;
+                    // Of a whole log, nobody misses its torn tail; where others are lost, it may be one of them.
+                    if !self.report.faults.is_empty() {
+                        let torn = self.end_of_debris(found, place)? - place.offset;
+                        self.leave_open(u64::from(torn));
+                    }
+                }
             }
         }
-        self.judge_length(number, found.length, expected);
+        self.judge_length(number, found);
         Ok(())
     }
 
-    fn judge_length(&mut self, segment: u32, length: u64, expected: Option<u32>) {
+    /// So many bytes behind the last frame of the current segment may have been frames.
+    fn leave_open(&mut self, bytes: u64) {
+        if let Some(segment) = self.report.segments.last_mut() {
+            segment.open_bytes = bytes;
+        }
+    }
+
+    fn judge_length(&mut self, segment: u32, found: &Found) {
+        let (length, expected) = (found.length, found.expected);
         if is_segment_length(length) && expected.is_none_or(|expected| u64::from(expected) == length) {
             return;
         }
@@ -226,8 +248,8 @@ impl<'a> Walk<'a> {
         if self.is_entered_properly(place.segment)? {
             return Ok(Next::Rolled);
         }
-        // A segment gets its index only once the next one was entered for good.
-        let is_complete = !matches!(found.known, Known::Absent);
+        // A segment gets its index only once the next one was entered for good. No crash shortens a file.
+        let is_complete = !matches!(found.known, Known::Absent) || is_shortened(found.length, found.expected);
         if !self.broken && !is_complete && self.is_torn_tail(place)? {
             return Ok(Next::Tail);
         }
@@ -379,10 +401,8 @@ impl<'a> Walk<'a> {
     fn lost(&mut self, found: &mut Found, place: Place, end: u32) -> Result<(), OpenError> {
         self.visitor.damage();
         let range = place.offset..end;
-        let known = found
-            .known
-            .segment()
-            .map_or_else(Vec::new, |known| known.between(self.storage, &self.secrets, &range));
+        let known = found.known.segment().map(|known| known.between(self.storage, &self.secrets, &range));
+        let (known, is_all) = known.unwrap_or_else(|| (Vec::new(), true));
         let mut known = known.into_iter().peekable();
         let (mut whole, mut heads) = (0, 0);
         let mut recall = |visitor: &mut dyn Visitor, record: KnownRecord| {
@@ -408,6 +428,9 @@ impl<'a> Walk<'a> {
         let failed = found.file.failed_in(u64::from(range.start)..u64::from(range.end));
         let kind = if failed { FaultKind::Unreadable } else { FaultKind::Frame };
         self.found_in_damage(whole + salvaged, heads);
+        if !is_all {
+            self.index_knows_not_all(place.segment);
+        }
         self.fault(place, kind, u64::from(end - place.offset));
         if let Some(fault) = self.report.faults.last_mut() {
             (fault.records_found, fault.heads_found) = (whole + salvaged, heads);
@@ -416,6 +439,14 @@ impl<'a> Walk<'a> {
             segment.used_bytes = u64::from(end);
         }
         Ok(())
+    }
+
+    /// A block of the segment's index is damaged: not every head is known.
+    fn index_knows_not_all(&mut self, segment: u32) {
+        let mut told = self.report.faults.iter().rev().take_while(|fault| fault.place.segment == segment);
+        if !told.any(|fault| fault.kind == FaultKind::Index) {
+            self.fault(Place { segment, offset: 0 }, FaultKind::Index, 0);
+        }
     }
 
     fn found_in_damage(&mut self, records: u64, heads: u64) {
@@ -430,11 +461,19 @@ impl<'a> Walk<'a> {
     fn lost_to_the_end(&mut self, found: &mut Found, place: Place) -> Result<(), OpenError> {
         let known_end = found.known.segment().map_or(0, KnownSegment::end);
         let end = self.end_of_debris(found, place)?.max(known_end);
+        let is_shortened = is_shortened(found.length, found.expected);
+        let capacity = found.window.capacity;
+        let mut open_from = end.max(place.offset);
         if end > place.offset {
             self.lost(found, place, end)?;
-        } else if place.offset == 0 && !self.may_be_prepared(place.segment) {
+        } else if place.offset == 0 && !is_shortened && !self.may_be_prepared(place.segment) {
             // A segment may end anywhere. Only one that does not begin is damaged for sure.
-            self.fault(place, FaultKind::Frame, u64::from(found.window.capacity));
+            self.fault(place, FaultKind::Frame, u64::from(capacity));
+            open_from = capacity;
+        }
+        if found.known.segment().is_none() {
+            self.visitor.damage();
+            self.leave_open(u64::from(capacity.saturating_sub(open_from)));
         }
         if let Some(known) = found.known.segment().filter(|known| known.end() > place.offset) {
             self.skip_to(&known.last_header);
@@ -500,11 +539,15 @@ impl<'a> Walk<'a> {
             self.gone(next..number);
             self.visitor.damage();
             let (mut whole, mut heads) = (0, 0);
-            for record in known.between(self.storage, &self.secrets, &(0..u32::MAX)) {
+            let (records, is_all) = known.between(self.storage, &self.secrets, &(0..u32::MAX));
+            for record in records {
                 if show_known(self.visitor, number, &record) { whole += 1 } else { heads += 1 }
             }
             self.report.records += whole;
             self.report.heads += heads;
+            if !is_all {
+                self.index_knows_not_all(number);
+            }
             self.gone(number..number + 1);
             if let Some(fault) = self.report.faults.last_mut() {
                 (fault.records_found, fault.heads_found) = (whole, heads);
@@ -540,6 +583,24 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The log's oldest segment, where the newest frames say that it is older than any that is there. Known beforehand,
+    /// what the indexes of such segments hold can be shown in its order.
+    fn oldest_missing(&self) -> Result<Option<u32>, OpenError> {
+        for &number in self.segments.iter().rev() {
+            let Some(Found { mut window, .. }) = self.open(number)? else { continue };
+            let (mut at, mut newest) = (Place { segment: number, offset: 0 }, None);
+            while window.sector(at)?.is_some() {
+                let header = window.frame(&self.secrets, at)?.map(|(header, _)| header);
+                at.offset = header.as_ref().map_or(at.offset + SECTOR_BYTES, end_of);
+                newest = newest.max(header.map(|header| (header.sequence, header.oldest)));
+            }
+            if let Some((_, oldest)) = newest {
+                return Ok(self.segments.first().is_some_and(|&first| oldest < first).then_some(oldest));
+            }
+        }
+        Ok(None)
+    }
+
     /// What must be there before the first frame that was found.
     fn judge_beginning(&mut self) {
         let Some(first) = self.report.segments.first().map(|segment| segment.number) else { return };
@@ -548,9 +609,21 @@ impl<'a> Walk<'a> {
             if first > 1 && self.report.faults.is_empty() {
                 self.fault(Place { segment: first, offset: 0 }, FaultKind::Gap, 0);
             }
-        } else if self.oldest < first {
-            self.gone(self.oldest..first);
+        } else if self.oldest < self.oldest_missing.unwrap_or(first) {
+            self.gone(self.oldest..self.oldest_missing.unwrap_or(first));
             self.report.faults.rotate_right(1);
+        }
+        if self.end.is_some() && self.oldest < first {
+            self.leave_end_open();
+        }
+    }
+
+    /// Either the oldest segments are lost, or the end of the log is, where frames said that they are given up.
+    fn leave_end_open(&mut self) {
+        let Some(end) = self.end else { return };
+        for segment in self.report.segments.iter_mut().filter(|segment| segment.number >= end.segment) {
+            let used = if segment.number == end.segment { u64::from(end.offset) } else { 0 };
+            segment.open_bytes = segment.open_bytes.max(segment.bytes.saturating_sub(used));
         }
     }
 
@@ -578,6 +651,11 @@ impl<'a> Walk<'a> {
             self.report.further_faults += 1;
         }
     }
+}
+
+/// Whether a file has lost something of its end: no segment has this length, or its first frame names a larger one.
+fn is_shortened(length: u64, expected: Option<u32>) -> bool {
+    expected.map_or_else(|| !is_segment_length(length), |expected| length < u64::from(expected))
 }
 
 fn u32_of(length: usize) -> u32 {

@@ -4,25 +4,30 @@
 
 use super::stats::name;
 use super::verify::{finding, findings_table};
-use super::{Progress, open, read, unreadable};
+use super::{Progress, open, unreadable};
 use crate::cli::failure::Failure;
 use crate::cli::messages::show::document;
 use crate::cli::render::{Column, counted, table};
 use millpond_core::identity::Seq;
-use millpond_engine::repair::{Repair, RepairError, Repaired, repair_directory};
-use millpond_engine::survey::{LostMessage, Survey};
+use millpond_engine::repair::{Repair, RepairError, Repaired, repair_directory, survey_of_damage};
+use millpond_engine::survey::{LostMessage, Survey, UnknownNumbers};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 
 /// Messages listed on the terminal; JSON has all that are known.
 const MESSAGES_SHOWN: usize = 20;
+/// Ranges of numbers shown there; JSON has all of them.
+const RANGES_SHOWN: usize = 4;
 
 pub(super) fn run(data: &Path, accept_loss: bool, json: bool, out: &mut impl Write) -> Result<(), Failure> {
     // Before anything is locked or made: a mistyped name must not create a directory.
     let directory = open(data)?;
     if !accept_loss {
-        return explain(data, &read(data, &directory)?, json, out);
+        let mut progress = Progress::new(&directory);
+        let survey = survey_of_damage(&directory, &mut progress);
+        progress.finish();
+        return explain(data, &survey.map_err(|error| unreadable(data, &error))?, json, out);
     }
     let mut progress = Progress::new(&directory);
     let repaired = repair_directory(data, &mut progress);
@@ -125,7 +130,10 @@ fn loss(survey: &Survey) -> Value {
     let lost = survey.lost.iter().map(
         |lost| json!({"id": id(survey, lost.seq), "number": lost.seq.0, "queue": queue_of(survey, lost)}),
     );
-    let unknown = survey.unknown.iter().map(|(first, last)| json!({"first": first.0, "last": last.0}));
+    let unknown = survey
+        .unknown
+        .iter()
+        .map(|range| json!({"first": range.first.0, "last": range.last.map(|last| last.0)}));
     let uncertain = survey
         .queues
         .iter()
@@ -135,9 +143,9 @@ fn loss(survey: &Survey) -> Value {
         "faults": survey.findings().iter().map(finding).collect::<Vec<_>>(),
         "further_faults": survey.further_findings(),
         "lost": lost.collect::<Vec<_>>(),
-        "lost_total": survey.lost_total,
+        "lost_total": survey.lost.len(),
         "unknown_numbers": unknown.collect::<Vec<_>>(),
-        "unidentified_max": survey.unidentified_max(),
+        "unidentified_max": survey.unidentified_max,
         "uncertain": uncertain.collect::<Vec<_>>(),
     })
 }
@@ -154,36 +162,8 @@ fn queue_of(survey: &Survey, lost: &LostMessage) -> Option<String> {
 /// The loss for people.
 fn page(survey: &Survey) -> String {
     let mut sections = vec![findings_table(&survey.findings(), survey.further_findings())];
-    if survey.lost_total > 0 {
-        let columns = [Column::Whole("LOST MESSAGE"), Column::Text("QUEUE")];
-        let row = |lost: &LostMessage| {
-            let id = id(survey, lost.seq).unwrap_or_else(|| format!("number {}", lost.seq.0));
-            vec![id, queue_of(survey, lost).unwrap_or_else(|| "unknown".to_owned())]
-        };
-        let mut text = table(&columns, survey.lost.iter().take(MESSAGES_SHOWN).map(row).collect());
-        let further = survey.lost_total.saturating_sub(MESSAGES_SHOWN as u64);
-        if further > 0 {
-            text.push_str("and ");
-            text.push_str(&counted(further, "further message"));
-            text.push('\n');
-        }
-        sections.push(text);
-    }
-    let numbers: u64 = survey.unknown.iter().map(|(first, last)| last.0 - first.0 + 1).sum();
-    if numbers > 0 {
-        sections.push(format!(
-            "Up to {} may have been accepted in the damaged places, and done or lost since: nothing tells.\n",
-            counted(numbers, "further message")
-        ));
-    }
-    let unidentified = survey.unidentified_max();
-    if unidentified > 0 {
-        sections.push(format!(
-            "The damaged places may have held up to {} of which nothing is known, among them messages that had waited \
-             for long.\n",
-            counted(unidentified, "record")
-        ));
-    }
+    sections.push(named(survey));
+    sections.push(unnamed(survey));
     let columns = [Column::Text("QUEUE"), Column::Number("MAY BE DONE AGAIN")];
     let uncertain = survey.queues.iter().filter(|(_, queue)| queue.uncertain > 0);
     let rows: Vec<_> =
@@ -197,4 +177,53 @@ fn page(survey: &Survey) -> String {
     }
     sections.retain(|section| !section.trim().is_empty());
     sections.join("\n") + "\n"
+}
+
+/// The messages that are lost by name.
+fn named(survey: &Survey) -> String {
+    if survey.lost.is_empty() {
+        return String::new();
+    }
+    let columns = [Column::Whole("LOST MESSAGE"), Column::Text("QUEUE")];
+    let row = |lost: &LostMessage| {
+        let id = id(survey, lost.seq).unwrap_or_else(|| format!("number {}", lost.seq.0));
+        vec![id, queue_of(survey, lost).unwrap_or_else(|| "unknown".to_owned())]
+    };
+    let mut text = table(&columns, survey.lost.iter().take(MESSAGES_SHOWN).map(row).collect());
+    let further = survey.lost.len().saturating_sub(MESSAGES_SHOWN);
+    if further > 0 {
+        text.push_str(&format!("and {}; --json lists all\n", counted(further as u64, "further message")));
+    }
+    text
+}
+
+/// What may be lost beside them.
+fn unnamed(survey: &Survey) -> String {
+    let Some(max) = survey.unidentified_max else {
+        return "Further messages are lost, and nothing tells how many or which: not one frame of the log can be read.\n"
+            .to_owned();
+    };
+    if max == 0 {
+        return String::new();
+    }
+    format!(
+        "Up to {} may be lost, waiting ones and dead letters: so many fit into the damaged places. Nothing tells which, \
+         nor whether there were so many. No record is left of these numbers, with which ids begin (in hexadecimal): {}.\n",
+        counted(max, "further message"),
+        numbers(&survey.unknown)
+    )
+}
+
+fn numbers(unknown: &[UnknownNumbers]) -> String {
+    let range = |range: &UnknownNumbers| match range.last {
+        Some(last) if last == range.first => range.first.0.to_string(),
+        Some(last) => format!("{} to {}", range.first.0, last.0),
+        None => format!("{} and all above, for nothing tells where they ended", range.first.0),
+    };
+    let mut parts: Vec<_> = unknown.iter().take(RANGES_SHOWN).map(range).collect();
+    let further = unknown.len().saturating_sub(RANGES_SHOWN);
+    if further > 0 {
+        parts.push(format!("and {} (--json lists them)", counted(further as u64, "further range")));
+    }
+    parts.join(", ")
 }
