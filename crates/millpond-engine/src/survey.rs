@@ -383,12 +383,14 @@ impl Survey {
         Reader::new(&mut Unwatched).finish(inspection, Secret::Missing)
     }
 
-    /// Whether a server opens this directory and every message of it can be read.
+    /// Whether a server opens this directory and every message of it can be read. Never of a directory
+    /// without a segment: a server starts anew in it, and what it held before is told by nothing.
     pub fn is_whole(&self) -> bool {
         self.inspection.is_whole()
             && self.undecodable_total == 0
             && self.secret == SecretState::Whole
             && !self.emptied
+            && !self.inspection.segments.is_empty()
             && self.orphaned().next().is_none()
     }
 

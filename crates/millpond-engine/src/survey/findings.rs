@@ -61,7 +61,12 @@ impl Survey {
         if self.emptied {
             findings.push(elsewhere("emptied", "the directory was used, but its log holds nothing"));
         }
-        findings.extend(self.inspection.faults.iter().map(|fault| Finding {
+        let inspection = &self.inspection;
+        if inspection.segments.is_empty() && inspection.faults.is_empty() && findings.is_empty() {
+            let told = "there is no segment: either nothing was ever written here, or everything is lost";
+            findings.push(elsewhere("no-segment", told));
+        }
+        findings.extend(inspection.faults.iter().map(|fault| Finding {
             place: Some(fault.place),
             kind: fault.kind.as_str(),
             bytes: fault.bytes,

@@ -244,6 +244,37 @@ fn a_server_that_refuses_a_damaged_journal_names_the_next_step() {
 }
 
 #[test]
+fn what_nothing_tells_of_is_counted_and_never_called_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    filled(data, 200);
+    indexed(data, "00000002");
+    let newest = listing(data).into_iter().filter(|(name, _)| name.contains(".log")).map(|(name, _)| name);
+    let newest: Vec<_> = newest.collect();
+    for name in &newest[2..] {
+        fs::write(data.join(name), []).unwrap();
+    }
+    let explained = run(&["journal", "repair", "--data", text(data)]).expect(1);
+    assert!(explained.stdout.contains("further messages may be lost"), "{}", explained.stdout);
+    let report = run(&["journal", "repair", "--data", text(data), "--json"]).expect(1).json();
+    assert!(report["unidentified_max"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["unknown_numbers"][0]["first"].as_u64().unwrap() > 0, "{report}");
+
+    for name in &newest {
+        fs::remove_file(data.join(name)).unwrap();
+    }
+    for (name, _) in listing(data).iter().filter(|(name, _)| name.contains(".index")) {
+        fs::remove_file(data.join(name)).unwrap();
+    }
+    let explained = run(&["journal", "repair", "--data", text(data)]).expect(1);
+    assert!(explained.stdout.contains("nothing tells how many"), "{}", explained.stdout);
+    let report =
+        run(&["journal", "repair", "--data", text(data), "--accept-loss", "--json"]).expect(0).json();
+    assert!(report["unidentified_max"].is_null() && report["messages_kept"] == 0, "{report}");
+    run(&["journal", "verify", "--data", text(data)]).expect(0);
+}
+
+#[test]
 fn a_backup_does_not_go_into_what_it_copies() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");

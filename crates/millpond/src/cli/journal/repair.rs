@@ -189,12 +189,11 @@ fn named(survey: &Survey) -> String {
         let id = id(survey, lost.seq).unwrap_or_else(|| format!("number {}", lost.seq.0));
         vec![id, queue_of(survey, lost).unwrap_or_else(|| "unknown".to_owned())]
     };
-    let mut text = table(&columns, survey.lost.iter().take(MESSAGES_SHOWN).map(row).collect());
-    let further = survey.lost.len().saturating_sub(MESSAGES_SHOWN);
-    if further > 0 {
-        text.push_str(&format!("and {}; --json lists all\n", counted(further as u64, "further message")));
+    let shown = table(&columns, survey.lost.iter().take(MESSAGES_SHOWN).map(row).collect());
+    match survey.lost.len().saturating_sub(MESSAGES_SHOWN) {
+        0 => shown,
+        further => format!("{shown}and {}; --json lists all\n", counted(further as u64, "further message")),
     }
-    text
 }
 
 /// What may be lost beside them.
