@@ -5,7 +5,7 @@ use millpond_core::command::{LeaseRequest, SettleOutcome, Settlement};
 use millpond_core::identity::Seq;
 use millpond_engine::repair::{rebuild, survey_of_damage};
 use millpond_engine::survey::{Survey, Watch, survey};
-use millpond_journal::inspect::InspectedRecord;
+use millpond_journal::inspect::{FaultKind, InspectedRecord};
 use millpond_journal::simulated::SimulatedDisk;
 use millpond_journal::{Place, Storage};
 use proptest::prelude::*;
@@ -192,6 +192,15 @@ fn inflict(disk: &SimulatedDisk, which: (bool, usize), damage: &Damage) {
     disk.put(name, bytes);
 }
 
+/// Whether such a fault tells that frames are missing.
+fn costs_frames(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::Index => false,
+        FaultKind::Length { found, expected } => found < u64::from(expected.unwrap_or(SEGMENT_BYTES)),
+        _ => true,
+    }
+}
+
 /// What must hold for `damaged`, once a copy of `original`.
 fn judge(original: &Original, damaged: &SimulatedDisk) -> Result<bool, TestCaseError> {
     let mut seen = Seen::default();
@@ -219,7 +228,11 @@ fn judge(original: &Original, damaged: &SimulatedDisk) -> Result<bool, TestCaseE
     let end = before.inspection.end;
     let is_open = |number| {
         before.inspection.segments.iter().any(|found| found.number >= number && found.open_bytes > 0)
-            || before.inspection.faults.iter().any(|fault| Some(fault.place) >= end)
+            || before
+                .inspection
+                .faults
+                .iter()
+                .any(|fault| Some(fault.place) >= end && costs_frames(fault.kind))
     };
     let is_cut = |seq: &Seq| end.is_some_and(|end| original.seen.last[seq] >= end && !is_open(end.segment));
     let missing = original.messages.iter().filter(|seq| !served.contains(seq) && !named.contains(seq));

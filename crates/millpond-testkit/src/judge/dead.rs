@@ -6,7 +6,7 @@
 use super::bounds::Taken;
 use super::life::moment;
 use super::{Case, Life, Rule};
-use crate::trail::{Answer, Micros, Said, Stand};
+use crate::trail::{Answer, Micros, Said, Span, Stand};
 use std::collections::BTreeMap;
 
 impl Case<'_> {
@@ -63,14 +63,17 @@ impl Case<'_> {
             (None, Some(span)) => (span.sent, span.ended),
             (None, None) => return None,
         };
-        // A look does not tell since when.
-        let since = if sure.is_some() { sent } else { life.end_from(&self.clocks).unwrap_or(sent).min(sent) };
+        // A look does not tell since when, nor what the wall clock showed then.
+        let since = match sure {
+            Some(_) => moment(sent),
+            None => Span { sent: life.end_from(&self.clocks).unwrap_or(sent).min(sent), ended: sent },
+        };
         let deleted = life.queue.and_then(|queue| self.deleted.get(&queue)).into_iter().flatten();
         let undone = life.burials.iter().map(|request| request.span);
         let undone = undone.chain(life.replays.iter().copied()).chain(deleted.copied());
         let undone = undone.filter(|span| span.ended >= sent).map(|span| span.sent);
         let kept = life.queue.and_then(|queue| self.narrowest(queue, |rules| rules.dead_retention));
-        let forgotten = kept.map(|kept| self.clocks.earliest(moment(since), kept));
+        let forgotten = kept.map(|kept| self.clocks.earliest(since, kept));
         let until = undone.chain(forgotten).min().unwrap_or(Micros::MAX);
         (ended < until).then_some((ended, until))
     }

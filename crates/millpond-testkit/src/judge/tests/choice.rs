@@ -1,10 +1,10 @@
 //! The rules on who goes next, on full dead letters and on purges, each kept and broken.
 
 use super::{
-    LEASE, TTL, accepted, at, broken, broken_under, end, handed, offer, out, plain, rules, said, with,
+    LEASE, TTL, accepted, at, broken, broken_under, end, handed, offer, out, plain, rules, said, with, word,
 };
 use crate::judge::Rule;
-use crate::trail::{Answer, Event, HandOut, Micros, Offer, Order, Replay, Rules, Said, Span, Stand};
+use crate::trail::{Answer, Event, HandOut, Micros, Offer, Order, Replay, Rules, Said, Span, Stand, Word};
 
 /// Messages that all wait when the first of them is handed out at 100 ms; they go one a millisecond in the order of
 /// `goes`, and each is done at once.
@@ -145,6 +145,27 @@ fn dead_letters_that_are_full_let_nothing_out() {
     assert_eq!(broken_under(full.clone(), later), [Rule::DeadLetters]);
     let buried = Event::Burial(crate::trail::Request { id: 1, span: at(40), answer: Answer::Unknown });
     assert_eq!(broken_under(full, with(with(died(), [buried]), plain(2, 50))), []);
+}
+
+#[test]
+fn dead_letters_that_died_while_the_clock_was_set_back_may_be_forgotten_at_a_start() {
+    let full = Rules { dead_max: 1, dead_retention: 1_000_000, ..rules() };
+    let unheard = |time| {
+        let word = Word { answer: Answer::Unknown, ..word(1, 1, Said::Dead, time) };
+        Event::Word(word)
+    };
+    let seen = |set_back: Option<Micros>| {
+        let died = vec![accepted(1, 0), handed(1, 1, 10), unheard(12), unheard(20)];
+        let step = |at: Micros, by| Event::Step { at: at * 1_000, by };
+        let back = set_back.into_iter().flat_map(|by| [step(15, -by), step(35, by)]);
+        let look = Event::Look { id: 1, span: at(30), stand: Stand::Dead };
+        let boot = [Event::Death { at: 40_000, kept: 40_000 }, Event::Boot { at: 41_000 }];
+        let events = with(with(with(died, back), [look]), boot);
+        with(with(events, plain(2, 50)), [end(1, Stand::Forgotten)])
+    };
+    assert_eq!(broken_under(full.clone(), seen(Some(3_600_000_000))), []);
+    assert_eq!(broken_under(full.clone(), seen(Some(100_000))), [Rule::DeadLetters], "not for long enough");
+    assert_eq!(broken_under(full, seen(None)), [Rule::DeadLetters]);
 }
 
 #[test]
