@@ -187,8 +187,17 @@ fn lost_bytes(inspection: &Inspection, fault: &Fault) -> u64 {
         // Nothing tells how many frames were in the place of those that follow, or of nothing.
         FaultKind::Gap | FaultKind::Chain => segment,
         FaultKind::Length { found, expected } => {
+            let made = expected.map_or(segment, u64::from);
             let sectors = found - found % u64::from(SECTOR_BYTES);
-            expected.map_or(segment, u64::from).saturating_sub(sectors)
+            let short = made.saturating_sub(sectors);
+            // What is left of a file that looks as if it was not begun may have been written as well.
+            match inspection.end.filter(|end| *end <= fault.place) {
+                Some(end) if short > 0 && end.segment == fault.place.segment => {
+                    made.saturating_sub(u64::from(end.offset))
+                }
+                Some(_) if short > 0 => made,
+                _ => short,
+            }
         }
         _ => fault.bytes,
     }

@@ -5,7 +5,7 @@ use millpond_core::command::{LeaseRequest, SettleOutcome, Settlement};
 use millpond_core::identity::Seq;
 use millpond_engine::repair::{rebuild, survey_of_damage};
 use millpond_engine::survey::{Survey, Watch, survey};
-use millpond_journal::inspect::{FaultKind, InspectedRecord};
+use millpond_journal::inspect::{FaultKind, InspectedRecord, Inspection};
 use millpond_journal::simulated::SimulatedDisk;
 use millpond_journal::{Place, Storage};
 use proptest::prelude::*;
@@ -201,6 +201,19 @@ fn costs_frames(kind: FaultKind) -> bool {
     }
 }
 
+/// Where the last thing ends that looks like a frame that was begun and not finished, at the log's end or behind it.
+fn begun(found: &Inspection) -> Option<Place> {
+    let end = found.end?;
+    let open =
+        found.segments.iter().filter(|segment| segment.number >= end.segment && segment.open_bytes > 0);
+    let behind = open.map(|segment| {
+        let from = if segment.number == end.segment { u64::from(end.offset) } else { 0 };
+        let offset = u32::try_from(from + segment.open_bytes).unwrap();
+        Place { segment: segment.number, offset }
+    });
+    behind.max()
+}
+
 /// What must hold for `damaged`, once a copy of `original`.
 fn judge(original: &Original, damaged: &SimulatedDisk) -> Result<bool, TestCaseError> {
     let mut seen = Seen::default();
@@ -224,17 +237,14 @@ fn judge(original: &Original, damaged: &SimulatedDisk) -> Result<bool, TestCaseE
     }
     let named: BTreeSet<Seq> = before.lost.iter().map(|lost| lost.seq).collect();
     prop_assert!(named.is_disjoint(&served), "named as lost, and there");
-    // What lies behind the end, with nothing wrong there, cannot be told from what was never written.
-    let end = before.inspection.end;
-    let is_open = |number| {
-        before.inspection.segments.iter().any(|found| found.number >= number && found.open_bytes > 0)
-            || before
-                .inspection
-                .faults
-                .iter()
-                .any(|fault| Some(fault.place) >= end && costs_frames(fault.kind))
+    // What lies behind all that looks wrong at the end cannot be told from what was never written.
+    let found = &before.inspection;
+    let is_cut = |seq: &Seq| {
+        let last = original.seen.last[seq];
+        let faults = found.faults.iter().filter(|fault| costs_frames(fault.kind));
+        found.end.is_some_and(|end| last >= end && faults.clone().all(|fault| fault.place < end))
+            && begun(found).is_none_or(|behind| last >= behind)
     };
-    let is_cut = |seq: &Seq| end.is_some_and(|end| original.seen.last[seq] >= end && !is_open(end.segment));
     let missing = original.messages.iter().filter(|seq| !served.contains(seq) && !named.contains(seq));
     let mut unnamed = 0;
     for seq in missing.filter(|seq| !is_cut(seq)) {
