@@ -4,7 +4,7 @@
 
 use crate::forecast::Promise;
 use crate::identity::{Receipt, Seq};
-use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, SharedContent};
+use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, Progress, SharedContent};
 use crate::name::{Label, Name};
 use crate::notice::Notice;
 use crate::record::Record;
@@ -103,6 +103,15 @@ pub enum Command {
         seq: Seq,
         /// How long to wait for the end of its life.
         wait: Option<Duration>,
+    },
+    /// Tell about a message as soon as it is further than `known`, or the time is over. Answer: [`Reply::Status`].
+    Follow {
+        /// The message.
+        seq: Seq,
+        /// What is known of it; `None`: nothing, so that it is told at once.
+        known: Option<Progress>,
+        /// How long to wait for a change.
+        wait: Duration,
     },
     /// List a queue's messages in one phase, or in all, from a number on. Answer: [`Reply::Messages`].
     List {

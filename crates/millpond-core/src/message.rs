@@ -376,6 +376,17 @@ pub struct Message {
     pub history: Vec<Attempt>,
 }
 
+/// How far a message has come: another one after every change of its state, but for the waits of the others before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Progress {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Hand-outs since acceptance or replay.
+    pub deliveries: u32,
+    /// Failed attempts since acceptance or replay.
+    pub attempts: u32,
+}
+
 impl Attempt {
     /// When it ended.
     pub fn ended(&self) -> Wall {
@@ -384,6 +395,11 @@ impl Attempt {
 }
 
 impl Message {
+    /// How far it has come.
+    pub fn progress(&self) -> Progress {
+        Progress { phase: self.phase, deliveries: self.deliveries, attempts: self.attempts }
+    }
+
     /// Most ended hand-outs remembered per message.
     pub const HISTORY_MAX: usize = 50;
 

@@ -12,7 +12,7 @@ use millpond_core::command::{
     SettleOutcome, Settlement, Status, TargetNumber,
 };
 use millpond_core::identity::{Keys, Receipt, Seq};
-use millpond_core::message::{Failure, Phase, SharedContent};
+use millpond_core::message::{Failure, Phase, Progress, SharedContent};
 use millpond_core::name::Name;
 use millpond_core::replay::{ReplayList, ReplayPlan, ReplayTask, ReplayWish};
 use millpond_core::settings::QueueSettings;
@@ -306,6 +306,19 @@ impl Handle {
     /// A message's status; with `wait`, once it is terminal or the time is over.
     pub async fn status(&self, seq: Seq, wait: Option<Duration>) -> Result<Status, CallError<LookupError>> {
         match self.ask(Command::Status { seq, wait }).await?.reply {
+            Reply::Status(result) => Ok(*result?),
+            other => unexpected(&other),
+        }
+    }
+
+    /// A message's status as soon as it is further than `known`, at once if `known` is `None`, or after `wait`.
+    pub async fn follow(
+        &self,
+        seq: Seq,
+        known: Option<Progress>,
+        wait: Duration,
+    ) -> Result<Status, CallError<LookupError>> {
+        match self.ask(Command::Follow { seq, known, wait }).await?.reply {
             Reply::Status(result) => Ok(*result?),
             other => unexpected(&other),
         }

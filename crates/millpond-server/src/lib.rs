@@ -7,6 +7,7 @@ mod connections;
 mod dead;
 mod enqueue;
 mod errors;
+mod events;
 mod guard;
 mod headers;
 mod json;

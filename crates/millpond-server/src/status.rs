@@ -4,6 +4,7 @@
 
 use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused, retry_after_seconds};
+use crate::events;
 use crate::headers::{Prefer, value};
 use crate::paths::{MessageRef, query};
 use crate::shared::Shared;
@@ -13,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, Uri, header};
 use millpond_api::problem::Slug;
+use millpond_api::types::MessageStatus;
 use millpond_core::command::Status;
 use millpond_core::message::Phase;
 use millpond_core::settings::WAIT_MAX;
@@ -27,7 +29,7 @@ struct Token {
 
 /// Who reads a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reader {
+pub(crate) enum Reader {
     /// Who has the message's token.
     Bearer,
     /// Who needs none.
@@ -51,14 +53,18 @@ fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<Reader,
     }
 }
 
-/// The status, with `Retry-After` while the message's life goes on. Who comes with a token is a producer, and not told
-/// who works behind the queue.
-fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
+/// What a reader sees. Who comes with a token is a producer, and not told who works behind the queue.
+pub(crate) fn seen(shared: &Shared, status: &Status, reader: Reader) -> MessageStatus {
     let mut seen = view::status(shared, status);
     if reader == Reader::Bearer {
         seen.consumer = None;
     }
-    let mut response = json(&seen);
+    seen
+}
+
+/// The status, with `Retry-After` while the message's life goes on.
+fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
+    let mut response = json(&seen(shared, status, reader));
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !status.message.phase.is_terminal() {
@@ -69,13 +75,19 @@ fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
     response
 }
 
-/// `GET /v1/messages/{id}`; with `Prefer: wait=N`, once the message's life is over or the time is.
+/// `GET /v1/messages/{id}`; with `Prefer: wait=N`, once the message's life is over or the time is; with
+/// `Accept: text/event-stream`, every change as it happens.
 pub(crate) async fn status(
     State(shared): State<Arc<Shared>>,
     message: MessageRef,
     request: Request,
 ) -> Answer {
     let reader = authorize(&shared, &message, request.uri())?;
+    if events::are_asked_for(request.headers()) {
+        let known = events::last_known(request.headers());
+        drop(request);
+        return events::stream(shared, message, reader, known).await;
+    }
     let wait = Prefer::read(request.headers()).wait.map(|wait| wait.min(WAIT_MAX));
     // Drop the body now, so that nothing but the answer is kept while waiting.
     drop(request);

@@ -5,7 +5,7 @@
 use super::{Gated, Pond, WAITING_MAX, WaitingFor};
 use crate::command::{CancelError, LookupError, QueueError, Reply, RequestId, Status};
 use crate::identity::Seq;
-use crate::message::Phase;
+use crate::message::{Phase, Progress};
 use crate::name::Name;
 use crate::settings::WAIT_MAX;
 use crate::time::Now;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const LIST_SCAN_MAX: usize = 20_000;
 /// Most messages in one page.
 const LIST_MAX: usize = 1000;
-/// Requests that may wait for the end of one message.
+/// Requests that may wait for something of one message.
 const WATCHERS_MAX: usize = 100;
 
 impl Pond {
@@ -51,20 +51,56 @@ impl Pond {
     }
 
     pub(super) fn status(&mut self, request: RequestId, seq: Seq, wait: Option<Duration>, now: Now) {
-        let wait = wait.unwrap_or_default().min(WAIT_MAX);
-        let room = self.waiting.len() < WAITING_MAX;
-        let watch = !wait.is_zero()
-            && room
-            && !self.draining
-            && self
-                .slots
-                .get(seq)
-                .is_some_and(|slot| !slot.message.phase.is_terminal() && slot.watchers.len() < WATCHERS_MAX);
-        if watch {
-            self.slot_mut(seq).watchers.push(request);
-            self.start_waiting(request, WaitingFor::End(seq), now.mono.plus(wait));
+        let lives = self.slots.get(seq).is_some_and(|slot| !slot.message.phase.is_terminal());
+        if lives {
+            self.watch(request, seq, WaitingFor::End(seq), wait.unwrap_or_default(), now);
         } else {
             self.reply_status(request, seq, now);
+        }
+    }
+
+    pub(super) fn follow(
+        &mut self,
+        request: RequestId,
+        seq: Seq,
+        known: Option<Progress>,
+        wait: Duration,
+        now: Now,
+    ) {
+        let progress = self.slots.get(seq).map(|slot| slot.message.progress());
+        match known.filter(|_| progress == known) {
+            Some(known) => self.watch(request, seq, WaitingFor::Change(seq, known), wait, now),
+            None => self.reply_status(request, seq, now),
+        }
+    }
+
+    /// Keeps a request until something happens to a message that is there, or answers it at once where there is no room.
+    fn watch(&mut self, request: RequestId, seq: Seq, what: WaitingFor, wait: Duration, now: Now) {
+        let wait = wait.min(WAIT_MAX);
+        let room = self.waiting.len() < WAITING_MAX;
+        if wait.is_zero() || !room || self.draining || self.slot(seq).watchers.len() >= WATCHERS_MAX {
+            return self.reply_status(request, seq, now);
+        }
+        self.slot_mut(seq).watchers.push(request);
+        self.start_waiting(request, what, now.mono.plus(wait));
+    }
+
+    /// Those who wait for a change of what this step has moved hear of it once it is durable.
+    pub(super) fn tell_followers(&mut self, now: Now) {
+        for seq in std::mem::take(&mut self.moved) {
+            let Some(slot) = self.slots.get_mut(seq) else { continue };
+            let progress = slot.message.progress();
+            let waiting = &self.waiting;
+            let is_news = |request: &mut RequestId| {
+                let what = waiting.get(request).map(|waiting| waiting.what);
+                matches!(what, Some(WaitingFor::Change(_, known)) if known != progress)
+            };
+            let told: Vec<RequestId> = slot.watchers.extract_if(.., is_news).collect();
+            for request in told {
+                self.stop_waiting(request);
+                self.reply_status(request, seq, now);
+            }
+            self.slots.may_rest(seq, self.durable);
         }
     }
 

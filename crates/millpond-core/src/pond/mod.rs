@@ -39,7 +39,7 @@ mod waiters;
 
 use crate::command::{Command, Effect, Input, OpNumber, Reply, RequestId, StorageState};
 use crate::identity::Seq;
-use crate::message::QueueNumber;
+use crate::message::{Progress, QueueNumber};
 use crate::name::Name;
 use crate::record::Record;
 use crate::time::{Mono, Now, Wall};
@@ -73,6 +73,8 @@ enum WaitingFor {
     Messages(QueueNumber),
     Room(QueueNumber),
     End(Seq),
+    /// Any change from what is known.
+    Change(Seq, Progress),
 }
 
 /// What happens once a record is durable.
@@ -106,6 +108,8 @@ pub struct Pond {
     holds: u64,
     gated: VecDeque<(OpNumber, Gated)>,
     waiting: BTreeMap<RequestId, Waiting>,
+    /// Messages that somebody watches and that this step has moved.
+    moved: Vec<Seq>,
     /// Queues whose replays go on with the next step.
     replaying: Vec<QueueNumber>,
     surveys: VecDeque<Survey>,
@@ -142,6 +146,7 @@ impl Pond {
             holds: 0,
             gated: VecDeque::new(),
             waiting: BTreeMap::new(),
+            moved: Vec::new(),
             replaying: Vec::new(),
             surveys: VecDeque::new(),
             purges: VecDeque::new(),
@@ -188,6 +193,7 @@ impl Pond {
         self.keys_step();
         self.serve_freed(now);
         self.replay_step(now);
+        self.tell_followers(now);
     }
 
     fn command(&mut self, request: RequestId, command: Command, now: Now) {
@@ -198,6 +204,7 @@ impl Pond {
             Command::Settle(settlements) => self.settle(request, settlements, now),
             Command::Cancel(seq) => self.cancel(request, seq, now),
             Command::Status { seq, wait } => self.status(request, seq, wait, now),
+            Command::Follow { seq, known, wait } => self.follow(request, seq, known, wait, now),
             Command::List { queue, phase, after, limit } => {
                 self.list(request, &queue, phase, after, limit, now);
             }
@@ -381,7 +388,7 @@ impl Pond {
                 self.reply(request, Reply::Leased(Ok(Vec::new())));
             }
             Some(WaitingFor::Room(queue)) => self.blocked_enough(request, queue, now),
-            Some(WaitingFor::End(seq)) => {
+            Some(WaitingFor::End(seq) | WaitingFor::Change(seq, _)) => {
                 self.stop_watching(seq, request);
                 self.reply_status(request, seq, now);
             }
@@ -389,7 +396,7 @@ impl Pond {
         }
     }
 
-    /// Whoever waited for the end of a message's life does so no more, and the message may rest again.
+    /// Whoever waited for something of a message does so no more, and the message may rest again.
     fn stop_watching(&mut self, seq: Seq, request: RequestId) {
         let Some(slot) = self.slots.get_mut(seq) else { return };
         slot.watchers.retain(|watcher| *watcher != request);
@@ -405,7 +412,7 @@ impl Pond {
                 self.queue_mut(queue).waiters.remove(request);
             }
             Some(WaitingFor::Room(queue)) => self.unblock_caller(request, queue),
-            Some(WaitingFor::End(seq)) => {
+            Some(WaitingFor::End(seq) | WaitingFor::Change(seq, _)) => {
                 self.stop_watching(seq, request);
             }
             None => {}

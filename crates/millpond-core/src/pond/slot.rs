@@ -25,7 +25,7 @@ pub(super) struct Slot {
     pub(super) occupies: Option<usize>,
     /// Its lease comes from before the latest restart.
     pub(super) restored_lease: bool,
-    /// Requests that wait for the end of its life.
+    /// Requests that wait for the end of its life, or for any change.
     pub(super) watchers: Vec<RequestId>,
 }
 

@@ -29,6 +29,9 @@ impl Pond {
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         let was_over = slot.message.phase.is_terminal();
+        if !slot.watchers.is_empty() {
+            self.moved.push(seq);
+        }
         queue.leave(slot);
         if let Some(at) = slot.phase_timer.take() {
             self.timers.clear(at, Timer::Phase(seq));

@@ -4,13 +4,13 @@ use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, 
 use bytes::Bytes;
 use millpond_core::command::{
     CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, LookupError, NewMessage,
-    QueueError, Reply, SettleOutcome, Settlement, StorageState,
+    QueueError, Reply, RequestId, SettleOutcome, Settlement, StorageState,
 };
 use millpond_core::identity::Seq;
-use millpond_core::message::{Content, DeadReason, Phase};
+use millpond_core::message::{Content, DeadReason, Phase, Progress};
 use millpond_core::record::Record;
 use millpond_core::replay::ReplayWhich;
-use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings};
+use millpond_core::settings::{DELAY_MAX, OnExpiry, QueueSettings, RetrySettings};
 use millpond_core::time::Now;
 use std::sync::Arc;
 use std::time::Duration;
@@ -278,6 +278,88 @@ fn whoever_waits_for_the_end_hears_of_it_though_others_have_left_or_given_up() {
     assert!(rig.answer(gone).is_none());
     let late = rig.ask(ask(s(60)));
     assert!(rig.answer(late).is_some(), "what is over is told at once");
+}
+
+/// What is known of `seq`, and a request that waits for more.
+fn follow(rig: &mut Rig, seq: Seq) -> RequestId {
+    let known = Some(rig.status(seq).unwrap().message.progress());
+    rig.ask(Command::Follow { seq, known, wait: s(60) })
+}
+
+/// How far the message is that `request` was told of.
+fn told(rig: &mut Rig, request: RequestId) -> Option<(Phase, u32, u32)> {
+    let reply = rig.answer(request)?;
+    let Reply::Status(Ok(status)) = reply else { panic!("{reply:?}") };
+    let Progress { phase, deliveries, attempts } = status.message.progress();
+    Some((phase, deliveries, attempts))
+}
+
+#[test]
+fn whoever_follows_a_message_hears_of_every_change_once_it_is_durable() {
+    let retry = RetrySettings { max_attempts: 2, ..RetrySettings::default() };
+    let mut rig = Rig::new(QueueSettings { retry, ..QueueSettings::default() });
+    let seq = rig.enqueue(NewMessage { delay: s(5), ..message() }).unwrap().seq;
+    let mut heard = Vec::new();
+    let mut step = |rig: &mut Rig, change: &mut dyn FnMut(&mut Rig)| {
+        let (waiting, other) = (follow(rig, seq), rig.ask(Command::Status { seq, wait: Some(s(60)) }));
+        assert!(told(rig, waiting).is_none() && rig.answer(other).is_none());
+        change(rig);
+        heard.push(told(rig, waiting).expect("it has changed"));
+        rig.input(Input::Abandon(other));
+    };
+    step(&mut rig, &mut |rig| rig.pass(s(5)));
+    let mut receipt = None;
+    step(&mut rig, &mut |rig| receipt = Some(rig.lease_one()));
+    step(&mut rig, &mut |rig| rig.settle(receipt.unwrap(), retry_in(s(7))).unwrap());
+    step(&mut rig, &mut |rig| rig.pass(s(7)));
+    step(&mut rig, &mut |rig| receipt = Some(rig.lease_one()));
+    step(&mut rig, &mut |rig| {
+        rig.hold_durability = true;
+        let settlement = Settlement { receipt: receipt.unwrap(), outcome: retry_in(s(7)) };
+        rig.ask(Command::Settle(vec![settlement]));
+        let early = rig.ask(Command::Follow { seq, known: None, wait: s(60) });
+        assert!(rig.answer(early).is_none(), "not before it is durable");
+        rig.hold_durability = false;
+        rig.make_durable();
+    });
+    let waiting = follow(&mut rig, seq);
+    rig.replay(ReplayWhich::All).unwrap();
+    heard.extend(told(&mut rig, waiting));
+    let steps = [
+        (Phase::Ready, 0, 0),
+        (Phase::Leased, 1, 0),
+        (Phase::Backoff, 1, 1),
+        (Phase::Ready, 1, 1),
+        (Phase::Leased, 2, 1),
+        (Phase::Dead, 2, 2),
+        (Phase::Ready, 0, 0),
+    ];
+    assert_eq!(heard, steps);
+}
+
+#[test]
+fn whoever_follows_is_told_at_once_what_he_does_not_know_and_after_his_time_what_he_does() {
+    let mut rig = rig();
+    let seq = rig.fill(1)[0];
+    let first = rig.ask(Command::Follow { seq, known: None, wait: s(60) });
+    assert_eq!(told(&mut rig, first), Some((Phase::Ready, 0, 0)));
+    let known = Some(Progress { phase: Phase::Leased, deliveries: 1, attempts: 0 });
+    let behind = rig.ask(Command::Follow { seq, known, wait: s(60) });
+    assert_eq!(told(&mut rig, behind), Some((Phase::Ready, 0, 0)));
+    let in_vain = follow(&mut rig, seq);
+    rig.pass(s(59));
+    assert!(rig.answer(in_vain).is_none());
+    rig.pass(s(1));
+    assert_eq!(told(&mut rig, in_vain), Some((Phase::Ready, 0, 0)));
+    let gone = follow(&mut rig, seq);
+    rig.input(Input::Abandon(gone));
+    rig.lease_one();
+    assert!(rig.answer(gone).is_none());
+    let unknown = rig.ask(Command::Follow { seq: Seq(99), known, wait: s(60) });
+    assert!(matches!(rig.answer(unknown), Some(Reply::Status(Err(LookupError::NeverIssued)))));
+    let last = follow(&mut rig, seq);
+    rig.input(Input::Drain);
+    assert!(rig.answer(last).is_some(), "nobody waits for a server that stops");
 }
 
 #[test]
