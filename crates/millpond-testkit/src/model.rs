@@ -13,7 +13,7 @@ pub use turns::{Candidate, Turns};
 
 use millpond_core::command::SettleOutcome;
 use millpond_core::identity::Receipt;
-use millpond_core::message::{Criticality, Phase};
+use millpond_core::message::{Criticality, DeadReason, Phase};
 use millpond_core::settings::{OnExpiry, Order, QueueSettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
 use std::collections::{BTreeMap, VecDeque};
@@ -120,6 +120,10 @@ pub struct Message {
     pub hold: Option<Hold>,
     /// When the first hand-out since acceptance or replay began that reached anybody.
     pub first_started: Option<Wall>,
+    /// Media type and size of its result.
+    pub result: Option<(String, u64)>,
+    /// Why it is a dead letter.
+    pub dead_reason: Option<DeadReason>,
     /// The hand-outs that have ended, by their numbers, oldest first: the latest [`ENDED_MAX`].
     pub ended: Vec<(u32, Ending)>,
     /// When it was first due.

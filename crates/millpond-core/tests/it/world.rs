@@ -9,7 +9,7 @@ pub(crate) mod replays;
 pub(crate) mod shape;
 
 use crate::rig::s;
-use copies::{judge_copy, judge_labels};
+use copies::judge_copy;
 use millpond_core::command::{
     CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError, Reply,
     RequestId, SettleError, StorageState,
@@ -64,8 +64,9 @@ enum Answer {
     },
     Settled(Result<(), SettleError>),
     Extended(bool),
-    Cancelled(Option<bool>, Option<Phase>),
-    Status(Option<(Phase, u32, u32)>),
+    /// The message withdrawn, or the phase in which it cannot be.
+    Cancelled(Result<Box<Message>, Option<Phase>>),
+    Status(Option<Box<Message>>),
     Paused,
     /// How many are selected; `None`: another replay is running.
     Replayed(Option<u64>),
@@ -524,25 +525,17 @@ impl World {
             (Answer::Extended(expected), Reply::Extended(answers)) => {
                 assert_eq!(answers[0].is_ok(), expected, "{answers:?}");
             }
-            (Answer::Cancelled(expected, phase), Reply::Cancelled(answer)) => match (expected, answer) {
-                (Some(true), Ok(status)) => assert_eq!(status.message.phase, Phase::Cancelled),
-                (Some(false), Err(CancelError::NotCancellable(told))) => assert_eq!(Some(told), phase),
-                (None, Err(CancelError::Lookup(_))) => {}
+            (Answer::Cancelled(expected), Reply::Cancelled(answer)) => match (expected, answer) {
+                (Ok(expected), Ok(status)) => judge_copy(&expected, &status.message),
+                (Err(Some(phase)), Err(CancelError::NotCancellable(told))) => assert_eq!(told, phase),
+                (Err(None), Err(CancelError::Lookup(_))) => {}
                 (expected, answer) => panic!("{expected:?} expected, {answer:?}"),
             },
-            (Answer::Status(expected), Reply::Status(answer)) => {
-                let told = answer.map(|status| status.message);
-                if let Ok(message) = &told
-                    && let Some(known) = self.model.messages.get(&message.seq.0)
-                {
-                    judge_labels(known, message);
-                }
-                let told = told.map(|message| (message.phase, message.attempts, message.deliveries));
-                match expected {
-                    Some(expected) => assert_eq!(told, Ok(expected)),
-                    None => assert!(matches!(told, Err(LookupError::Forgotten | LookupError::NeverIssued))),
-                }
-            }
+            (Answer::Status(expected), Reply::Status(answer)) => match (expected, answer) {
+                (Some(expected), Ok(status)) => judge_copy(&expected, &status.message),
+                (None, Err(LookupError::Forgotten | LookupError::NeverIssued)) => {}
+                (expected, answer) => panic!("{expected:?} expected, {answer:?}"),
+            },
             (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
                 assert_eq!(plan.selected, expected);
             }
