@@ -11,7 +11,7 @@ mod turns;
 pub use bounds::Verdict;
 pub use turns::{Candidate, Turns};
 
-use millpond_core::command::SettleOutcome;
+use millpond_core::command::{SettleOutcome, StorageState};
 use millpond_core::identity::Receipt;
 use millpond_core::message::{Criticality, DeadReason, Phase};
 use millpond_core::settings::{OnExpiry, Order, QueueSettings, TargetSettings};
@@ -202,6 +202,8 @@ pub struct Model {
     pub queues: Vec<Queue>,
     /// The targets.
     pub targets: Vec<Target>,
+    /// What the disk has room for.
+    pub storage: StorageState,
     /// The messages of which anything is known.
     pub messages: BTreeMap<u64, Message>,
     /// The states in which records left each message, oldest first; `None`: the record says that it is gone.
@@ -237,6 +239,7 @@ impl Model {
             epoch: 1,
             queues: queues.into_iter().map(queue).collect(),
             targets: targets.into_iter().map(target).collect(),
+            storage: StorageState::Roomy,
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
             durable: BTreeMap::new(),
@@ -403,8 +406,25 @@ impl Model {
         dead >= self.queues[queue].settings.dead_letter.max_messages
     }
 
-    /// There may be room for dead letters: those that are overdue for one are due again, in the order of their numbers.
-    fn recall_overdue(&mut self, queue: usize) {
+    /// How many more hand-outs, or ends of what nobody has, the disk has room for.
+    pub fn disk_room(&self) -> u64 {
+        match self.storage {
+            StorageState::Roomy => u64::MAX,
+            StorageState::NoEnqueue { hand_outs } => hand_outs,
+            StorageState::SettleOnly => 0,
+        }
+    }
+
+    /// One of them takes place.
+    pub fn take_disk_room(&mut self) {
+        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
+            *hand_outs -= 1;
+        }
+    }
+
+    /// There may be room for dead letters, or on the disk: those that are overdue for one are due again, in the order of their numbers.
+    pub fn recall_overdue(&mut self, queue: usize) {
+        let disk_room = usize::try_from(self.disk_room()).unwrap_or(usize::MAX);
         let settings = &self.queues[queue].settings;
         let dead = self.of(queue, Phase::Dead).count();
         let room = match settings.on_expiry {
@@ -414,7 +434,7 @@ impl Model {
             OnExpiry::Drop => usize::MAX,
         };
         let overdue = self.messages.values_mut().filter(|one| one.queue == queue && one.overdue);
-        for message in overdue.take(room) {
+        for message in overdue.take(room.min(disk_room)) {
             message.overdue = false;
         }
     }

@@ -63,10 +63,16 @@ impl Pond {
         }
     }
 
+    /// How many of the messages that have expired may go now.
+    fn room_for_expired(&self, number: QueueNumber) -> u64 {
+        self.queue_ref(number).room_for_expired().min(self.disk_room())
+    }
+
     /// There may be room for those that have expired, who are due again then.
     pub(super) fn expire_overdue(&mut self, number: QueueNumber) {
+        let room = self.room_for_expired(number);
         let queue = &mut self.queues[number.0 as usize];
-        for _ in 0..queue.room_for_expired() {
+        for _ in 0..room {
             let Some(first) = queue.overdue.min() else { return };
             queue.overdue.remove(first);
             let slot = self.slots.get(Seq(first)).expect("what is overdue is kept");
@@ -330,16 +336,17 @@ impl Pond {
         let Some(slot) = self.slots.get(seq) else { return };
         let (phase, number) = (slot.message.phase, slot.message.queue);
         let waits = matches!(phase, Phase::Delayed | Phase::Ready | Phase::Backoff);
-        let queue = &mut self.queues[number.0 as usize];
-        if waits && queue.room_for_expired() == 0 {
+        if waits && self.room_for_expired(number) == 0 {
             // It stays what it is, and counts against the queue's bounds: else, dead letters would grow for as long as
-            // work comes in, with nobody to look after them.
-            queue.overdue.insert(seq.0);
+            // work comes in, with nobody to look after them; and on a full disk the records of many that expire at once
+            // would take the room that it takes to win room back.
+            self.queue_mut(number).overdue.insert(seq.0);
             return;
         }
         self.slot_mut(seq).expiry_timer = None;
         match phase {
             Phase::Delayed | Phase::Ready | Phase::Backoff => {
+                self.take_disk_room();
                 self.expire(seq, None, now);
             }
             Phase::Leased

@@ -115,7 +115,6 @@ pub(crate) struct World {
     bursts_told: u64,
     /// The pace of each queue's replay.
     paced: [Paced; 3],
-    storage: StorageState,
     clock_stepped: bool,
     /// Whether every step is printed.
     pub(crate) is_told: bool,
@@ -174,7 +173,6 @@ impl World {
             calls: Vec::new(),
             bursts_told: 0,
             paced: Default::default(),
-            storage: StorageState::Roomy,
             clock_stepped: false,
             is_told: false,
         };
@@ -314,16 +312,10 @@ impl World {
 
     /// A full disk has room for so many hand-outs as was said.
     fn judge_disk(&mut self) {
-        match &mut self.storage {
-            StorageState::Roomy => {}
-            StorageState::NoEnqueue { hand_outs } => {
-                assert!(*hand_outs > 0, "more is handed out than the disk has room for");
-                *hand_outs -= 1;
-                if *hand_outs == 0 {
-                    self.model.mark("a full disk has room for no more hand-outs");
-                }
-            }
-            StorageState::SettleOnly => panic!("the disk has room for settlements only"),
+        assert!(self.model.disk_room() > 0, "more is handed out than the disk has room for");
+        self.model.take_disk_room();
+        if self.model.disk_room() == 0 {
+            self.model.mark("a full disk has room for no more hand-outs");
         }
     }
 
@@ -471,11 +463,11 @@ impl World {
     fn judge_idleness(&mut self) {
         for queue in 0..3 {
             let blocked = self.model.judge_blocked(queue);
-            let free = self.storage == StorageState::Roomy;
+            let free = self.model.storage == StorageState::Roomy;
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
             self.judge_stuck(queue);
         }
-        if matches!(self.storage, StorageState::SettleOnly | StorageState::NoEnqueue { hand_outs: 0 }) {
+        if self.model.disk_room() == 0 {
             return;
         }
         for queue in (0..3).filter(|queue| self.model.is_open(*queue)).collect::<Vec<_>>() {
@@ -713,7 +705,7 @@ impl World {
         if (0..3).any(|queue| self.running(queue).is_some()) {
             self.model.mark("the server dies while a replay is running");
         }
-        self.storage = StorageState::Roomy;
+        self.model.storage = StorageState::Roomy;
         self.before = kept;
         self.durable = kept;
         self.open();

@@ -446,7 +446,14 @@ impl Model {
                     self.messages.get_mut(&seq).expect("known").overdue = true;
                     self.mark("a message stays that has expired, for dead letters are full");
                 }
-                (1, _) => self.expire(seq, now),
+                (1, _) if self.disk_room() == 0 => {
+                    self.messages.get_mut(&seq).expect("known").overdue = true;
+                    self.mark("a message stays that has expired, for the disk is full");
+                }
+                (1, _) => {
+                    self.take_disk_room();
+                    self.expire(seq, now);
+                }
                 (_, Phase::Leased) => self.run_out(seq, now),
                 (_, Phase::Delayed | Phase::Backoff) => self.enter(seq, Phase::Ready, None, now),
                 _ => {

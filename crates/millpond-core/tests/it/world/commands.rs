@@ -71,12 +71,12 @@ impl World {
             let verdict = self.model.judge(queue, new);
             let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch | Verdict::TooLarge);
             self.mark_refusal(queue, new, &verdict);
-            if verdict == Verdict::Block && self.storage == StorageState::Roomy {
+            if verdict == Verdict::Block && self.model.storage == StorageState::Roomy {
                 self.join_line(queue, request, new);
                 return self.take(effects);
             }
             fates.push(match verdict {
-                _ if !known && self.storage != StorageState::Roomy => Fate::StorageFull,
+                _ if !known && self.model.storage != StorageState::Roomy => Fate::StorageFull,
                 Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
                 Verdict::Mismatch => Fate::Mismatch,
                 Verdict::TooLarge => Fate::TooLarge,
@@ -201,7 +201,7 @@ impl World {
 
     /// A result comes with an end, and is kept where the disk has room for it.
     fn bring_result(&mut self, receipt: Receipt, result: &Content) {
-        if self.storage == StorageState::Roomy {
+        if self.model.storage == StorageState::Roomy {
             let bytes = result.body.len() as u64;
             self.model.bring_result(receipt, &result.content_type, bytes, self.now);
         } else {
@@ -271,6 +271,10 @@ impl World {
 
     /// Everything that waits in a queue ends as cancelled.
     pub(crate) fn purge(&mut self, queue: usize) {
+        if self.model.storage != StorageState::Roomy {
+            // It would go on with the room there is, and be answered who knows when.
+            return;
+        }
         self.begin_step();
         let phases = [Phase::Delayed, Phase::Ready, Phase::Backoff];
         let waiting = phases.into_iter().flat_map(|phase| self.model.of(queue, phase));
@@ -363,7 +367,8 @@ impl World {
 
     pub(crate) fn set_storage(&mut self, storage: StorageState) {
         self.begin_step();
-        self.storage = storage;
+        self.model.storage = storage;
+        (0..3).for_each(|queue| self.model.recall_overdue(queue));
         self.dissolve_lines();
         self.handle(Input::Storage(storage));
         self.end_step();
