@@ -579,3 +579,13 @@ fn of_many_messages_that_expire_at_once_none_goes_out_before_its_turn_to_expire(
     assert!(rig.lease(1).is_empty());
     assert_eq!(rig.pond.next_wakeup(), Some(rig.now.mono), "some have not had their turn");
 }
+
+#[test]
+fn what_is_dropped_when_its_lease_runs_out_was_not_settled_by_its_holder() {
+    let mut rig = Rig::new(QueueSettings { on_expiry: OnExpiry::Drop, ..QueueSettings::default() });
+    rig.enqueue(NewMessage { ttl: Some(s(5)), ..message() }).unwrap();
+    let receipt = rig.lease_one();
+    rig.pass(s(60));
+    let message = rig.status(receipt.seq).unwrap().message;
+    assert_eq!((message.phase, message.hand_out.unwrap().settled), (Phase::Expired, None));
+}
