@@ -10,7 +10,7 @@ use crate::errors::{Answer, refused};
 use crate::paths::MessageRef;
 use crate::shared::Shared;
 use crate::status::{Reader, seen};
-use axum::response::sse::{Event, Sse};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -21,9 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often a message that waits is told of though its state has not changed: its place has. It also shows whoever
-/// stands between that the connection is in use.
+/// How often a message that waits is told of though its state has not changed: its place has.
 const REFRESH: Duration = Duration::from_secs(10);
+/// After so long without an event a comment shows whoever stands between that the connection is in use.
+const QUIET_MAX: Duration = Duration::from_secs(15);
 /// After so long a stream ends; the reader comes back and goes on where it ended.
 const STREAM_MAX: Duration = Duration::from_hours(1);
 /// How soon the reader comes back.
@@ -96,7 +97,8 @@ pub(crate) async fn stream(
         let event = reading.event(&status);
         Some((Ok::<_, Infallible>(event), reading))
     });
-    Ok(as_stream(Sse::new(events).into_response()))
+    let quiet = KeepAlive::new().interval(QUIET_MAX);
+    Ok(as_stream(Sse::new(events).keep_alive(quiet).into_response()))
 }
 
 fn as_stream(mut response: Response) -> Response {

@@ -136,7 +136,7 @@ async fn what_cannot_be_followed_is_refused_as_a_status_is() {
     let url = accepted["status_url"].as_str().unwrap();
     let wish = [("accept", "text/event-stream")];
     assert_eq!(server.send("GET", "/v1/messages/nothing", &wish, "").await.slug(), "unknown-message");
-    let wrong = format!("{}x", url);
+    let wrong = format!("{url}x");
     assert_eq!(server.send("GET", &wrong, &wish, "").await.slug(), "forbidden");
     server.stop().await;
 }
