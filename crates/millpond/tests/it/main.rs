@@ -16,3 +16,4 @@ mod process;
 mod serve;
 mod torture;
 mod usage;
+mod work;
