@@ -8,6 +8,7 @@ mod dead;
 mod enqueue;
 mod errors;
 mod guard;
+mod hand_over;
 mod headers;
 mod json;
 mod labels;

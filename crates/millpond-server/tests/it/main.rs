@@ -9,6 +9,7 @@ mod backend;
 mod blocking;
 mod careless;
 mod consumers;
+mod departed;
 mod faults;
 mod fuzz;
 mod harness;
