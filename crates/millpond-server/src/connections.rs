@@ -177,11 +177,13 @@ impl Connections {
             handed_over: Mutex::new(None),
         });
         let head_timeout = shared.limits.head_timeout;
+        let socket = Socket::new(stream);
         let service = {
-            let (shared, activity) = (Arc::clone(&shared), Arc::clone(&activity));
+            let (shared, activity, socket) = (Arc::clone(&shared), Arc::clone(&activity), socket.clone());
             service_fn(move |request: hyper::Request<Incoming>| {
                 let (shared, mut router, running) =
                     (Arc::clone(&shared), router.clone(), Running::start(&activity));
+                let socket = socket.clone();
                 let notes = (request.version() < Version::HTTP_2).then(|| Arc::clone(&activity));
                 async move {
                     if let Some(activity) = &notes {
@@ -191,13 +193,13 @@ impl Connections {
                     let handed_over = response.extensions_mut().remove::<HandedOver>();
                     if let (Some(activity), Some(handed_over)) = (notes, handed_over) {
                         activity.set_handed_over(Some(handed_over));
+                        socket.begins_answer();
                     }
                     drop(running);
                     Ok::<_, Infallible>(response)
                 }
             })
         };
-        let socket = Socket::new(stream);
         let connection = protocol.serve_connection(TokioIo::new(socket.clone()), service);
         let mut connection = pin!(connection);
         let mut awaited = Closing::Gracefully;

@@ -7,7 +7,7 @@
 //! that. If a message comes just before, the answer crosses the news on its way. The worker's system then refuses the
 //! answer: first came the end of its stream, then a reset. That is no other situation: who closes a connection after
 //! having read the answer sends no reset, and who breaks one off (some proxies do, to save the long way) sends no end
-//! before it. So only this pair, or an answer that could not even be written, takes hand-outs back.
+//! before it. So only this pair, or an answer that could not even be written whole, takes hand-outs back.
 
 use millpond_core::identity::Receipt;
 use millpond_engine::handle::Handle;
@@ -31,19 +31,24 @@ pub(crate) struct Socket(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     stream: TcpStream,
-    /// Whether something could not be written.
-    is_broken: AtomicBool,
+    /// Whether the latest answer with hand-outs has left whole.
+    has_left: AtomicBool,
 }
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self(Arc::new(Inner { stream, is_broken: AtomicBool::new(false) }))
+        Self(Arc::new(Inner { stream, has_left: AtomicBool::new(true) }))
+    }
+
+    /// Notes that an answer with hand-outs is about to be written.
+    pub(crate) fn begins_answer(&self) {
+        self.0.has_left.store(false, Ordering::Relaxed);
     }
 
     /// Whether what was written last, since `answered`, arrived where nobody was any more. What may still come is waited
     /// for until `stops` is ready.
     async fn reached_nobody(&self, answered: Instant, stops: impl Future<Output = ()>) -> bool {
-        if self.0.is_broken.load(Ordering::Relaxed) {
+        if !self.0.has_left.load(Ordering::Relaxed) {
             return true;
         }
         let patience = WAY.saturating_sub(answered.elapsed());
@@ -66,12 +71,7 @@ impl Socket {
             ready!(self.0.stream.poll_write_ready(context))?;
             match write(&self.0.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => {
-                    if result.is_err() {
-                        self.0.is_broken.store(true, Ordering::Relaxed);
-                    }
-                    return Poll::Ready(result);
-                }
+                result => return Poll::Ready(result),
             }
         }
     }
@@ -112,6 +112,8 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked for once everything has been written, an answer whole.
+        self.0.has_left.store(true, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 
