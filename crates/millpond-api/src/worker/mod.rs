@@ -157,7 +157,8 @@ impl Worker {
         Self { client, settings, observer: Arc::new(|_| {}) }
     }
 
-    /// Works on so many messages at once; at least 1.
+    /// Works on so many messages at once; at least 1. The queue's `prefetch` (10 by default) bounds what one consumer
+    /// holds, and so what is done at once; up to as many again may be on their way to be settled.
     #[must_use]
     pub fn concurrency(mut self, concurrency: usize) -> Self {
         self.settings.concurrency = concurrency.max(1);

@@ -17,3 +17,4 @@ mod serve;
 mod torture;
 mod usage;
 mod work;
+mod worker;
