@@ -91,6 +91,13 @@ pub enum Event<'event> {
         /// The message.
         message: &'event Message,
     },
+    /// The handler has ended, or was dropped; the server does not know of it yet.
+    Ended {
+        /// The message's id.
+        id: &'event str,
+        /// How it ended.
+        outcome: &'event Outcome,
+    },
     /// The server knows how work on a message ended.
     Settled {
         /// The message's id.

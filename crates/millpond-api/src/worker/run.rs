@@ -315,6 +315,7 @@ where
     }
 
     fn note_end(&mut self, receipt: Arc<str>, held: Held, outcome: Outcome) {
+        self.tell(Event::Ended { id: &held.id, outcome: &outcome });
         let lease = self.worker.settings.lease;
         self.outbox.push(Ended::new(receipt, held.id, outcome, held.started.elapsed(), held.until, lease));
     }

@@ -264,6 +264,25 @@ async fn a_settlement_without_an_answer_is_said_again_and_counts_once() {
 }
 
 #[tokio::test]
+async fn a_settlement_that_is_no_use_any_more_is_given_up_and_told() {
+    let mut played = Played::start().await;
+    let worker = played.worker().lease(Duration::from_millis(200));
+    let (stop, running) = start(worker, |_| async { Outcome::retry("no") });
+    next(&mut played.leases).await.lease(&["a"]);
+    drop(next(&mut played.settlements).await);
+    drop(stop);
+    // Nobody ever answers; the worker ends all the same, once the lease is over.
+    while !running.is_finished() {
+        tokio::select! {
+            Some(asked) = played.settlements.recv() => drop(asked),
+            () = tokio::time::sleep(Duration::from_millis(5)) => {}
+        }
+    }
+    let summary = ended(running).await;
+    assert_eq!((summary.started, summary.retried, summary.lost), (1, 0, 1));
+}
+
+#[tokio::test]
 async fn settlements_gather_while_one_is_on_its_way() {
     let mut played = Played::start().await;
     let (stop, running) = start(played.worker().concurrency(50), |_| async {});

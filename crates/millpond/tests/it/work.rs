@@ -335,6 +335,23 @@ fn a_worker_that_is_killed_while_it_waits_burns_no_delivery() {
 }
 
 #[test]
+fn a_command_whose_lease_is_lost_is_stopped_since_somebody_else_may_be_at_it() {
+    let place = Place::new();
+    place.send(&["--body", "1"]);
+    let pipe = place.pipe("pipe");
+    let mut worker = place.start(&["--lease", "1s", "--events", "--", "sh", "-c", &endless(&pipe)]);
+    let running = runs(&pipe);
+    // From now on no extension is answered.
+    place.server.freeze();
+    worker.event("lost");
+    is_over(running);
+    place.server.thaw();
+    worker.signal(Signal::TERM);
+    worker.event("ended");
+    assert_eq!(worker.ended(), Some(0));
+}
+
+#[test]
 fn until_empty_works_everything_off_and_stops() {
     let place = Place::new();
     place.server.run(&["send", "jobs", "--body", "x", "--count", "50"]).expect(0);

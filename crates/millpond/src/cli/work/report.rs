@@ -123,19 +123,14 @@ impl Counts {
     fn note(&mut self, event: Event<'_>) {
         match event {
             Event::Started { .. } => self.working += 1,
-            Event::Settled { outcome, .. } => {
-                self.working = self.working.saturating_sub(1);
-                match outcome {
-                    Outcome::Complete { .. } => self.done += 1,
-                    Outcome::Retry { .. } => self.retried += 1,
-                    Outcome::Dead { .. } => self.dead += 1,
-                    _ => self.released += 1,
-                }
-            }
-            Event::Lost { outcome: Some(_), .. } => {
-                self.working = self.working.saturating_sub(1);
-                self.lost += 1;
-            }
+            Event::Ended { .. } => self.working = self.working.saturating_sub(1),
+            Event::Settled { outcome, .. } => match outcome {
+                Outcome::Complete { .. } => self.done += 1,
+                Outcome::Retry { .. } => self.retried += 1,
+                Outcome::Dead { .. } => self.dead += 1,
+                _ => self.released += 1,
+            },
+            Event::Lost { outcome: Some(_), .. } => self.lost += 1,
             _ => {}
         }
     }
@@ -191,13 +186,16 @@ fn as_text(event: Event<'_>) -> Option<(String, bool)> {
             let colon = if reason.is_empty() { "" } else { ": " };
             (format!("{id} {word} after {took}{colon}{}", excerpt(reason, REASON_MAX)), true)
         }
-        Event::Lost { id, outcome: None } => (format!("{id} its lease is over; stopping its command"), true),
+        Event::Lost { id, outcome: None } => {
+            (format!("{id} has lost its lease; its command is stopped"), true)
+        }
         Event::Lost { id, outcome: Some(_) } => {
-            (format!("{id} its lease was over first; somebody else has it, or will"), true)
+            (format!("{id} ended too late: its lease was over, and somebody else has it, or will"), true)
         }
-        Event::Refused { id, reason } => {
-            (format!("{id} the server does not take its outcome: {}", excerpt(reason, REASON_MAX)), true)
-        }
+        Event::Refused { id, reason } => (
+            format!("{id} has an outcome that the server does not take: {}", excerpt(reason, REASON_MAX)),
+            true,
+        ),
         Event::Failed { request, error, pause } => {
             let pause = duration(pause.as_secs_f64());
             (format!("cannot {request}: {}; again in {pause}", excerpt(&error.to_string(), REASON_MAX)), true)
