@@ -32,12 +32,13 @@ pub enum StorageState {
     /// Everything.
     #[default]
     Roomy,
-    /// Settlements, and so many more hand-outs before it is said again, but no new messages.
+    /// Settlements, and so many more hand-outs before it is said again, but no new messages. What ends though nobody had
+    /// it, because it expires or is purged, counts like a hand-out.
     NoEnqueue {
         /// More than none.
         hand_outs: u64,
     },
-    /// Settlements only: nothing more is handed out.
+    /// Settlements only: nothing more is handed out, and what waits neither expires nor is purged.
     SettleOnly,
 }
 

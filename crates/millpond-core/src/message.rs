@@ -221,6 +221,11 @@ impl AttemptOutcome {
         matches!(self, Self::TimedOut | Self::LeaseExpired | Self::Interrupted)
     }
 
+    /// Whether the holder itself ended the hand-out, by its word or by giving up the call.
+    pub fn is_by_holder(self) -> bool {
+        !matches!(self, Self::LeaseExpired | Self::Interrupted)
+    }
+
     /// Whether it counts towards `max_attempts`. Work that was released, throttled or interrupted by our own
     /// restart was not tried and found wanting.
     pub fn is_attempt(self) -> bool {

@@ -122,7 +122,8 @@ impl Held {
 /// A queue's numbers at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QueueStats {
-    /// Messages that may be handed out.
+    /// Messages that wait to be handed out, and those that do as soon as their way here is durable: a queue in which
+    /// nothing is ready, delayed, leased or in backoff has nothing left to do.
     pub ready: u64,
     /// Messages that wait for their due time.
     pub delayed: u64,

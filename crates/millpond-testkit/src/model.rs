@@ -11,9 +11,9 @@ mod turns;
 pub use bounds::Verdict;
 pub use turns::{Candidate, Turns};
 
-use millpond_core::command::SettleOutcome;
+use millpond_core::command::{SettleOutcome, StorageState};
 use millpond_core::identity::Receipt;
-use millpond_core::message::{Criticality, Phase};
+use millpond_core::message::{Criticality, DeadReason, Phase};
 use millpond_core::settings::{OnExpiry, Order, QueueSettings, TargetSettings};
 use millpond_core::time::{Mono, Now, Wall};
 use std::collections::{BTreeMap, VecDeque};
@@ -120,6 +120,10 @@ pub struct Message {
     pub hold: Option<Hold>,
     /// When the first hand-out since acceptance or replay began that reached anybody.
     pub first_started: Option<Wall>,
+    /// Media type and size of its result.
+    pub result: Option<(String, u64)>,
+    /// Why it is a dead letter.
+    pub dead_reason: Option<DeadReason>,
     /// The hand-outs that have ended, by their numbers, oldest first: the latest [`ENDED_MAX`].
     pub ended: Vec<(u32, Ending)>,
     /// When it was first due.
@@ -198,6 +202,8 @@ pub struct Model {
     pub queues: Vec<Queue>,
     /// The targets.
     pub targets: Vec<Target>,
+    /// What the disk has room for.
+    pub storage: StorageState,
     /// The messages of which anything is known.
     pub messages: BTreeMap<u64, Message>,
     /// The states in which records left each message, oldest first; `None`: the record says that it is gone.
@@ -233,6 +239,7 @@ impl Model {
             epoch: 1,
             queues: queues.into_iter().map(queue).collect(),
             targets: targets.into_iter().map(target).collect(),
+            storage: StorageState::Roomy,
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
             durable: BTreeMap::new(),
@@ -399,8 +406,25 @@ impl Model {
         dead >= self.queues[queue].settings.dead_letter.max_messages
     }
 
-    /// There may be room for dead letters: those that are overdue for one are due again, in the order of their numbers.
-    fn recall_overdue(&mut self, queue: usize) {
+    /// How many more hand-outs, or ends of what nobody has, the disk has room for.
+    pub fn disk_room(&self) -> u64 {
+        match self.storage {
+            StorageState::Roomy => u64::MAX,
+            StorageState::NoEnqueue { hand_outs } => hand_outs,
+            StorageState::SettleOnly => 0,
+        }
+    }
+
+    /// One of them takes place.
+    pub fn take_disk_room(&mut self) {
+        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
+            *hand_outs -= 1;
+        }
+    }
+
+    /// There may be room for dead letters, or on the disk: those that are overdue for one are due again, in the order of their numbers.
+    pub fn recall_overdue(&mut self, queue: usize) {
+        let disk_room = usize::try_from(self.disk_room()).unwrap_or(usize::MAX);
         let settings = &self.queues[queue].settings;
         let dead = self.of(queue, Phase::Dead).count();
         let room = match settings.on_expiry {
@@ -410,7 +434,7 @@ impl Model {
             OnExpiry::Drop => usize::MAX,
         };
         let overdue = self.messages.values_mut().filter(|one| one.queue == queue && one.overdue);
-        for message in overdue.take(room) {
+        for message in overdue.take(room.min(disk_room)) {
             message.overdue = false;
         }
     }

@@ -66,12 +66,23 @@ impl Pond {
 
     /// Whether no queue may hand out anything now.
     fn hands_out_nothing(&self) -> bool {
-        let has_room = match self.storage {
-            StorageState::Roomy => true,
-            StorageState::NoEnqueue { hand_outs } => hand_outs > 0,
-            StorageState::SettleOnly => false,
-        };
-        self.draining || !has_room
+        self.draining || self.disk_room() == 0
+    }
+
+    /// For how many more hand-outs, or ends of what nobody has, the disk has room.
+    pub(super) fn disk_room(&self) -> u64 {
+        match self.storage {
+            StorageState::Roomy => u64::MAX,
+            StorageState::NoEnqueue { hand_outs } => hand_outs,
+            StorageState::SettleOnly => 0,
+        }
+    }
+
+    /// One of them takes place.
+    pub(super) fn take_disk_room(&mut self) {
+        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
+            *hand_outs = hand_outs.saturating_sub(1);
+        }
     }
 
     fn may_hand_out(&self, number: QueueNumber) -> bool {
@@ -186,9 +197,7 @@ impl Pond {
             queue.calibration.started(seq, outlook.as_ref(), now.mono);
         }
         let leased = Leased { receipt, queue: queue.name.clone(), message: slot.message.clone(), until };
-        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
-            *hand_outs -= 1;
-        }
+        self.take_disk_room();
         // Not synced: if a power loss takes it, the boot epoch keeps the two holders apart.
         self.emit(Record::Leased { receipt, started: now.wall, until, holder, consumer }, false);
         leased

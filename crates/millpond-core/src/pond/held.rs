@@ -73,11 +73,16 @@ impl Pond {
             let (queue, owner) = (queue.name.clone(), queue.settings.dead_letter.owner.clone());
             self.effects.push(Effect::Notice(Notice::DeadBurst { queue, deaths, owner }));
         }
-        self.note_dead_letters(number, now);
+        self.tell_dead_letters(number, now);
     }
 
     /// The number of dead letters has changed, or how many are kept.
     pub(super) fn note_dead_letters(&mut self, number: QueueNumber, now: Now) {
+        self.expire_overdue(number);
+        self.tell_dead_letters(number, now);
+    }
+
+    fn tell_dead_letters(&mut self, number: QueueNumber, now: Now) {
         let queue = self.queue_mut(number);
         let (kept, max) = (queue.dead.len() as u64, queue.settings.dead_letter.max_messages);
         if kept < max - max / 10 {
@@ -88,7 +93,6 @@ impl Pond {
             let (queue, owner) = (queue.name.clone(), queue.settings.dead_letter.owner.clone());
             self.effects.push(Effect::Notice(Notice::DeadLettersFull { queue, kept, owner }));
         }
-        self.expire_overdue(number);
         if self.queue_ref(number).dead_letters_are_full() {
             // A replay that waited for room waits for it no longer.
             self.room_may_be_free(number);

@@ -177,6 +177,7 @@ impl Pond {
                 for index in 0..self.queues.len() {
                     self.note_hold(self.queues[index].number, now);
                     self.room_may_be_free(self.queues[index].number);
+                    self.expire_overdue(self.queues[index].number);
                 }
                 self.serve_all(now);
             }
@@ -221,7 +222,7 @@ impl Pond {
 
     /// When the pond must be given a [`Input::Tick`] at the latest; `None`: not before another input.
     pub fn next_wakeup(&self) -> Option<Mono> {
-        if self.is_replaying() || !self.purges.is_empty() || !self.forgetting.is_empty() {
+        if self.is_replaying() || self.is_purging() || !self.forgetting.is_empty() {
             return Some(Mono(i64::MIN));
         }
         match (self.timers.next(), self.expiries.next()) {

@@ -100,7 +100,7 @@ impl Pond {
         let ceiling = self.ceiling(number);
         let promise = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER);
         QueueStats {
-            ready,
+            ready: ready + queue.arriving,
             delayed: queue.delayed,
             leased: queue.leased.len() as u64,
             backoff: queue.backoff.len() as u64,

@@ -1,6 +1,6 @@
 //! Purges: everything that waits in a queue ends as cancelled.
 //!
-//! Owns their bounded steps. Must never touch what somebody has, what is over, or what came after the word was given.
+//! Owns their bounded steps, which wait for room on a full disk. Must never touch what somebody has, what is over, or what came after the word was given.
 
 use super::Pond;
 use crate::command::{QueueError, Reply, RequestId};
@@ -13,6 +13,9 @@ use std::ops::Bound;
 /// Messages that are cancelled per step, and looked at.
 const PURGE_STEP: usize = 256;
 const SCAN_STEP: usize = 4096;
+/// Records that may be on their way to the disk when another step begins: else, all of a large purge would be on its way
+/// before anyone could say that there is no room for it.
+const UNDERWAY_MAX: u64 = 256;
 
 /// A purge under way. Not kept across a restart: its answer has not been given.
 #[derive(Debug)]
@@ -38,14 +41,23 @@ impl Pond {
         self.purges.push_back(Purge { request, queue: number, from, end, cancelled: 0 });
     }
 
+    /// Whether a purge can go on now.
+    pub(super) fn is_purging(&self) -> bool {
+        let underway = self.emitted.0 - self.durable.0;
+        !self.purges.is_empty() && self.disk_room() > 0 && underway < UNDERWAY_MAX
+    }
+
     /// Goes on with the purges under way, one step of one of them.
     pub(super) fn purge_step(&mut self, now: Now) {
+        if !self.is_purging() {
+            return;
+        }
         let Some(mut purge) = self.purges.pop_front() else { return };
         let numbers = self.slots.numbers_from(purge.from);
         let scanned: Vec<Seq> = numbers.take_while(|seq| *seq < purge.end).take(SCAN_STEP).collect();
         let mut cancelled = 0;
         for &seq in &scanned {
-            if cancelled == PURGE_STEP {
+            if cancelled == PURGE_STEP || self.disk_room() == 0 {
                 purge.from = Bound::Included(seq);
                 return self.purges.push_back(purge);
             }
@@ -54,6 +66,7 @@ impl Pond {
             if slot.message.queue == purge.queue && waits {
                 drop(slot);
                 self.queue_mut(purge.queue).totals.cancelled += 1;
+                self.take_disk_room();
                 self.end(seq, Phase::Cancelled, None, None, now);
                 cancelled += 1;
                 purge.cancelled += 1;

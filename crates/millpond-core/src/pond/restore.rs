@@ -10,7 +10,7 @@ use super::target::Target;
 use super::timers::Timer;
 use crate::command::{Declared, OpNumber};
 use crate::identity::{Receipt, Seq};
-use crate::message::{Attempt, AttemptOutcome, DeadReason, HandOut, Holder, Message, Phase, QueueNumber};
+use crate::message::{Attempt, DeadReason, HandOut, Holder, Message, Phase, QueueNumber};
 use crate::name::Label;
 use crate::record::{QueueRecord, Record};
 use crate::time::{Mono, Now, Wall};
@@ -352,7 +352,7 @@ fn restore_return(message: &mut Message, attempt: Option<&Attempt>, due: Option<
         message.due = due;
     }
     if let Some(attempt) = attempt {
-        Pond::note_attempt(message, attempt, was_settled(attempt), at);
+        Pond::note_attempt(message, attempt, at);
     } else {
         take_back(message);
     }
@@ -371,17 +371,12 @@ pub(super) fn take_back(message: &mut Message) {
     }
 }
 
-/// Whether the holder itself ended the hand-out, so that its receipt is spent.
-fn was_settled(attempt: &Attempt) -> bool {
-    !matches!(attempt.outcome, AttemptOutcome::LeaseExpired | AttemptOutcome::Interrupted)
-}
-
 fn restore_death(message: &mut Message, attempt: Option<&Attempt>, reason: DeadReason, at: Wall) {
     message.phase = Phase::Dead;
     message.finished = Some(at);
     message.dead_reason = Some(reason);
     if let Some(attempt) = attempt {
-        Pond::note_attempt(message, attempt, was_settled(attempt), at);
+        Pond::note_attempt(message, attempt, at);
     }
 }
 

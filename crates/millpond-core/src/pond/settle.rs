@@ -69,6 +69,8 @@ impl Pond {
             };
             slot.message.hand_out =
                 Some(HandOut { epoch, started: now.wall, until: now.wall, holder, settled: None });
+            // Who it was went with the record; it is not who had the message before.
+            slot.message.consumer = None;
             self.emit(record, false);
         }
     }
@@ -116,12 +118,12 @@ impl Pond {
             SettleOutcome::Complete { result } => self.complete(receipt.seq, result, now),
             SettleOutcome::Retry { failure, .. } => {
                 let attempt = self.end_attempt(receipt.seq, AttemptOutcome::Failed, failure, now);
-                self.give_back(receipt.seq, &attempt, delay, true, now);
+                self.give_back(receipt.seq, &attempt, delay, now);
             }
             SettleOutcome::Dead { failure } => self.reject(receipt.seq, failure, now),
             SettleOutcome::Release { .. } => {
                 let attempt = self.end_attempt(receipt.seq, AttemptOutcome::Released, None, now);
-                self.give_back(receipt.seq, &attempt, delay, true, now);
+                self.give_back(receipt.seq, &attempt, delay, now);
             }
         }
         if let Some(target) = freed {
@@ -156,7 +158,7 @@ impl Pond {
 
     fn reject(&mut self, seq: Seq, failure: Option<Failure>, now: Now) {
         let attempt = self.end_attempt(seq, AttemptOutcome::Dead, failure, now);
-        self.die(seq, Some(&attempt), DeadReason::Rejected, true, now);
+        self.die(seq, Some(&attempt), DeadReason::Rejected, now);
     }
 
     /// A push call's place at its target becomes free: now, or once a call that nobody waits for any more is taken to be
@@ -208,7 +210,7 @@ impl Pond {
             CallOutcome::Interrupted => {
                 // Not by its holder's word: if the answer comes after all, it counts.
                 let attempt = self.end_attempt(seq, AttemptOutcome::Interrupted, None, now);
-                self.give_back(seq, &attempt, None, false, now);
+                self.give_back(seq, &attempt, None, now);
             }
         }
         if let Some(target) = target {
@@ -218,7 +220,7 @@ impl Pond {
 
     fn return_call(&mut self, seq: Seq, outcome: AttemptOutcome, failure: Option<Failure>, now: Now) {
         let attempt = self.end_attempt(seq, outcome, failure, now);
-        self.give_back(seq, &attempt, None, true, now);
+        self.give_back(seq, &attempt, None, now);
     }
 
     /// Takes back a hand-out that reached nobody: it is as if it had not been.
@@ -230,7 +232,7 @@ impl Pond {
         let freed = self.free_call(seq, false, now);
         if self.slot(seq).expiry_timer.is_none() {
             // Its time to live ran out on the way.
-            self.expire(seq, None, false, now);
+            self.expire(seq, None, now);
         } else {
             self.return_untouched(seq, now);
         }

@@ -63,10 +63,16 @@ impl Pond {
         }
     }
 
+    /// How many of the messages that have expired may go now.
+    fn room_for_expired(&self, number: QueueNumber) -> u64 {
+        self.queue_ref(number).room_for_expired().min(self.disk_room())
+    }
+
     /// There may be room for those that have expired, who are due again then.
     pub(super) fn expire_overdue(&mut self, number: QueueNumber) {
+        let room = self.room_for_expired(number);
         let queue = &mut self.queues[number.0 as usize];
-        for _ in 0..queue.room_for_expired() {
+        for _ in 0..room {
             let Some(first) = queue.overdue.min() else { return };
             queue.overdue.remove(first);
             let slot = self.slots.get(Seq(first)).expect("what is overdue is kept");
@@ -123,7 +129,7 @@ impl Pond {
             self.hold(target, self.targets[target].settings.hold(), now);
         }
         let attempt = self.end_attempt(seq, outcome, None, now);
-        self.give_back(seq, &attempt, None, false, now);
+        self.give_back(seq, &attempt, None, now);
     }
 
     /// Keeps a target's place occupied for `hold` longer.
@@ -153,14 +159,14 @@ impl Pond {
         Attempt { delivery: slot.message.delivery(), holder, started, micros, outcome, failure }
     }
 
-    /// Notes an ended hand-out in the message. `by_holder`: its holder settled it, so its receipt is spent.
-    pub(super) fn note_attempt(message: &mut Message, attempt: &Attempt, by_holder: bool, at: Wall) {
+    /// Notes an ended hand-out in the message. If its holder settled it, its receipt is spent.
+    pub(super) fn note_attempt(message: &mut Message, attempt: &Attempt, at: Wall) {
         if attempt.outcome.is_attempt() && attempt.outcome != AttemptOutcome::Succeeded {
             message.attempts += 1;
         }
         if let Some(hand_out) = &mut message.hand_out {
             hand_out.until = at;
-            hand_out.settled = by_holder.then_some(attempt.outcome);
+            hand_out.settled = attempt.outcome.is_by_holder().then_some(attempt.outcome);
         }
         if message.history.len() == Message::HISTORY_MAX {
             message.history.remove(0);
@@ -175,7 +181,6 @@ impl Pond {
         seq: Seq,
         attempt: &Attempt,
         delay: Option<Duration>,
-        by_holder: bool,
         now: Now,
     ) -> OpNumber {
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");
@@ -183,14 +188,14 @@ impl Pond {
         let retry = &queue.settings.retry;
         let attempts = slot.message.attempts + u32::from(attempt.outcome.is_attempt());
         if attempt.outcome.is_attempt() && attempts >= retry.max_attempts {
-            return self.die(seq, Some(attempt), DeadReason::AttemptsExhausted, by_holder, now);
+            return self.die(seq, Some(attempt), DeadReason::AttemptsExhausted, now);
         }
         if slot.message.deliveries >= retry.deliveries_max() {
-            return self.die(seq, Some(attempt), DeadReason::DeliveriesExhausted, by_holder, now);
+            return self.die(seq, Some(attempt), DeadReason::DeliveriesExhausted, now);
         }
         if slot.expiry_timer.is_none() {
             // Its time to live ran out while somebody had it.
-            return self.expire(seq, Some(attempt), by_holder, now);
+            return self.expire(seq, Some(attempt), now);
         }
         let delay = match (delay, attempt.outcome) {
             (Some(delay), _) => delay,
@@ -202,19 +207,11 @@ impl Pond {
         let due = (!delay.is_zero()).then(|| now.wall.plus(delay));
         let op =
             self.emit_about(seq, Record::Returned { seq, attempt: Some(attempt.clone()), due, at: now.wall });
-        self.apply_return(seq, attempt, by_holder, delay, op, now);
+        self.apply_return(seq, attempt, delay, op, now);
         op
     }
 
-    fn apply_return(
-        &mut self,
-        seq: Seq,
-        attempt: &Attempt,
-        by_holder: bool,
-        delay: Duration,
-        op: OpNumber,
-        now: Now,
-    ) {
+    fn apply_return(&mut self, seq: Seq, attempt: &Attempt, delay: Duration, op: OpNumber, now: Now) {
         let number = self.slot(seq).message.queue;
         let (phase, timer) =
             if delay.is_zero() { (Phase::Ready, None) } else { (Phase::Backoff, Some(now.mono.plus(delay))) };
@@ -222,7 +219,7 @@ impl Pond {
             slot.visible = false;
             slot.restored_lease = false;
             slot.message.due = now.wall.plus(delay);
-            Self::note_attempt(&mut slot.message, attempt, by_holder, now.wall);
+            Self::note_attempt(&mut slot.message, attempt, now.wall);
         });
         self.when_durable(op, Gated::Show(seq), now);
         // The place in the queue's cap is free.
@@ -235,7 +232,6 @@ impl Pond {
         seq: Seq,
         attempt: Option<&Attempt>,
         reason: DeadReason,
-        by_holder: bool,
         now: Now,
     ) -> OpNumber {
         let number = self.slot(seq).message.queue;
@@ -253,7 +249,7 @@ impl Pond {
             slot.message.due = kept_until;
             slot.message.dead_reason = Some(reason);
             if let Some(attempt) = attempt {
-                Self::note_attempt(&mut slot.message, attempt, by_holder, now.wall);
+                Self::note_attempt(&mut slot.message, attempt, now.wall);
             }
         });
         self.note_death(number, reason, now);
@@ -298,7 +294,7 @@ impl Pond {
             slot.message.result =
                 content.as_ref().map(|content| (content.content_type.clone(), content.body.len() as u64));
             if let Some(attempt) = attempt {
-                Self::note_attempt(&mut slot.message, attempt, true, now.wall);
+                Self::note_attempt(&mut slot.message, attempt, now.wall);
             }
         });
         let message = Box::new(self.slot(seq).message.clone());
@@ -340,17 +336,18 @@ impl Pond {
         let Some(slot) = self.slots.get(seq) else { return };
         let (phase, number) = (slot.message.phase, slot.message.queue);
         let waits = matches!(phase, Phase::Delayed | Phase::Ready | Phase::Backoff);
-        let queue = &mut self.queues[number.0 as usize];
-        if waits && queue.room_for_expired() == 0 {
+        if waits && self.room_for_expired(number) == 0 {
             // It stays what it is, and counts against the queue's bounds: else, dead letters would grow for as long as
-            // work comes in, with nobody to look after them.
-            queue.overdue.insert(seq.0);
+            // work comes in, with nobody to look after them; and on a full disk the records of many that expire at once
+            // would take the room that it takes to win room back.
+            self.queue_mut(number).overdue.insert(seq.0);
             return;
         }
         self.slot_mut(seq).expiry_timer = None;
         match phase {
             Phase::Delayed | Phase::Ready | Phase::Backoff => {
-                self.expire(seq, None, false, now);
+                self.take_disk_room();
+                self.expire(seq, None, now);
             }
             Phase::Leased
             | Phase::Succeeded
@@ -361,18 +358,12 @@ impl Pond {
         }
     }
 
-    pub(super) fn expire(
-        &mut self,
-        seq: Seq,
-        attempt: Option<&Attempt>,
-        by_holder: bool,
-        now: Now,
-    ) -> OpNumber {
+    pub(super) fn expire(&mut self, seq: Seq, attempt: Option<&Attempt>, now: Now) -> OpNumber {
         let number = self.slot(seq).message.queue;
         let queue = self.queue_mut(number);
         queue.totals.expired += 1;
         match queue.settings.on_expiry {
-            OnExpiry::DeadLetter => self.die(seq, attempt, DeadReason::Expired, by_holder, now),
+            OnExpiry::DeadLetter => self.die(seq, attempt, DeadReason::Expired, now),
             OnExpiry::Drop => self.end(seq, Phase::Expired, attempt, None, now),
         }
     }

@@ -1,6 +1,6 @@
 //! Acceptance, visibility, duplicates, delay, time to live, withdrawal, and what is kept afterwards.
 
-use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, retry_in, s};
+use crate::rig::{QUEUE, Rig, complete, dead, keyed, message, ms, name, release, retry_in, s};
 use bytes::Bytes;
 use millpond_core::command::{
     CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, LookupError, NewMessage,
@@ -31,6 +31,36 @@ fn nothing_is_answered_or_handed_out_before_it_is_durable() {
     assert!(matches!(rig.answer(enqueue), Some(Reply::Enqueued(Ok(_)))));
     assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased.len() == 1));
     assert!(matches!(rig.answer(status), Some(Reply::Status(Ok(_)))));
+}
+
+#[test]
+fn what_is_on_its_way_back_is_counted_at_every_moment() {
+    let mut rig = rig();
+    let count = |rig: &mut Rig| {
+        let stats = rig.stats();
+        stats.ready + stats.delayed + stats.leased + stats.backoff + stats.dead
+    };
+    rig.fill(4);
+    let leased = rig.lease(3);
+    rig.hold_durability = true;
+    let returned = [release(), retry_in(Duration::ZERO)];
+    let settlements =
+        leased.iter().zip(returned).map(|(leased, outcome)| Settlement { receipt: leased.receipt, outcome });
+    rig.ask(Command::Settle(settlements.collect()));
+    assert_eq!(count(&mut rig), 4, "two come back as their holders say");
+    rig.pass(s(31));
+    assert_eq!((count(&mut rig), rig.stats().leased), (4, 0), "one because its lease is over");
+    rig.restart();
+    rig.pass(s(31));
+    assert_eq!(count(&mut rig), 4);
+    rig.hold_durability = false;
+    rig.pass(Duration::ZERO);
+    for leased in rig.lease(4) {
+        rig.settle(leased.receipt, dead()).unwrap();
+    }
+    rig.hold_durability = true;
+    rig.ask_for_replay(ReplayWhich::All);
+    assert_eq!(count(&mut rig), 4, "dead letters go back");
 }
 
 #[test]
@@ -466,4 +496,14 @@ fn of_many_messages_that_expire_at_once_none_goes_out_before_its_turn_to_expire(
     rig.now = Now { wall: rig.now.wall.plus(s(60)), mono: rig.now.mono.plus(s(60)) };
     assert!(rig.lease(1).is_empty());
     assert_eq!(rig.pond.next_wakeup(), Some(rig.now.mono), "some have not had their turn");
+}
+
+#[test]
+fn what_is_dropped_when_its_lease_runs_out_was_not_settled_by_its_holder() {
+    let mut rig = Rig::new(QueueSettings { on_expiry: OnExpiry::Drop, ..QueueSettings::default() });
+    rig.enqueue(NewMessage { ttl: Some(s(5)), ..message() }).unwrap();
+    let receipt = rig.lease_one();
+    rig.pass(s(60));
+    let message = rig.status(receipt.seq).unwrap().message;
+    assert_eq!((message.phase, message.hand_out.unwrap().settled), (Phase::Expired, None));
 }

@@ -1,7 +1,7 @@
-//! Purges: what waits ends as cancelled, in steps; what somebody has stays.
+//! Purges: what waits ends as cancelled, in steps; what somebody has stays; and what a full disk makes of that and of expiry.
 
 use crate::rig::{QUEUE, Rig, complete, message, ms, name, retry_in, s};
-use millpond_core::command::{Command, NewMessage, QueueError, Reply};
+use millpond_core::command::{Command, Input, NewMessage, QueueError, Reply, StorageState};
 use millpond_core::message::Phase;
 use millpond_core::settings::QueueSettings;
 use std::time::Duration;
@@ -78,4 +78,38 @@ fn a_purge_goes_on_behind_many_messages_of_other_queues() {
     let request = rig.ask(purge());
     rig.pass(Duration::ZERO);
     assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(3)))));
+}
+
+#[test]
+fn on_a_full_disk_a_purge_goes_on_as_far_as_there_is_room() {
+    let mut rig = Rig::new(QueueSettings::default());
+    rig.fill(5);
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 2 }));
+    let request = rig.ask(purge());
+    rig.pass(s(1));
+    assert_eq!((rig.stats().totals.cancelled, rig.answer(request).is_none()), (2, true));
+    rig.input(Input::Storage(StorageState::SettleOnly));
+    rig.pass(s(1));
+    assert_eq!(rig.stats().totals.cancelled, 2);
+    rig.input(Input::Storage(StorageState::Roomy));
+    rig.pass(s(1));
+    assert!(matches!(rig.answer(request), Some(Reply::Purged(Ok(5)))));
+}
+
+#[test]
+fn on_a_full_disk_what_has_expired_ends_as_there_is_room_and_goes_to_nobody() {
+    let mut rig = Rig::new(QueueSettings::default());
+    for _ in 0..4 {
+        rig.enqueue(NewMessage { ttl: Some(s(10)), ..message() }).unwrap();
+    }
+    rig.input(Input::Storage(StorageState::SettleOnly));
+    rig.pass(s(20));
+    assert_eq!((rig.stats().dead, rig.stats().ready), (0, 4));
+    rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 3 }));
+    rig.pass(Duration::ZERO);
+    assert!(rig.lease(10).is_empty());
+    assert_eq!((rig.stats().dead, rig.stats().ready), (3, 1));
+    rig.input(Input::Storage(StorageState::Roomy));
+    rig.pass(Duration::ZERO);
+    assert_eq!((rig.stats().dead, rig.stats().ready), (4, 0));
 }

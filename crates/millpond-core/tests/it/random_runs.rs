@@ -6,13 +6,15 @@ use crate::rig::{complete, dead, failed, failure, ms, release, retry, s, succeed
 use crate::world::World;
 use crate::world::replays::{Wanted, Which};
 use crate::world::shape::{Shape, shape};
+use bytes::Bytes;
 use millpond_core::command::{CallOutcome, SettleOutcome, StorageState};
-use millpond_core::message::Phase;
+use millpond_core::message::{Content, Phase, SharedContent};
 use millpond_testkit::model::New;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, RngSeed, TestError, TestRunner, contextualize_config};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 #[derive(Debug, Clone)]
@@ -83,10 +85,19 @@ fn short_lived() -> impl Strategy<Value = Drawn> {
     (new(), 100..20_000_u64).prop_map(|(new, ttl)| Drawn { delay: Duration::ZERO, ttl: Some(ms(ttl)), ..new })
 }
 
+/// What work may leave behind: nothing, or a result that is kept whole or cut.
+fn result() -> impl Strategy<Value = Option<SharedContent>> {
+    let result = (0..3_u8, 0..100_usize).prop_map(|(kind, bytes)| {
+        let (content_type, body) = (format!("text/{kind}"), Bytes::from(vec![b'r'; bytes]));
+        Arc::new(Content { content_type, headers: Vec::new(), body })
+    });
+    prop::option::of(result)
+}
+
 fn outcome() -> impl Strategy<Value = SettleOutcome> {
     let delay = prop_oneof![Just(Duration::ZERO), (1..30_000_u64).prop_map(ms)];
     prop_oneof![
-        4 => Just(complete()),
+        4 => result().prop_map(|result| SettleOutcome::Complete { result }),
         3 => Just(retry()),
         1 => Just(dead()),
         1 => Just(release()),
@@ -97,7 +108,7 @@ fn outcome() -> impl Strategy<Value = SettleOutcome> {
 
 fn call_outcome() -> impl Strategy<Value = CallOutcome> {
     prop_oneof![
-        4 => Just(succeeded()),
+        4 => result().prop_map(|result| CallOutcome::Succeeded { result }),
         2 => any::<bool>().prop_map(failed),
         1 => (0..5_000_u64).prop_map(|pause| throttled(ms(pause))),
         1 => Just(CallOutcome::Dead { failure: failure() }),
@@ -263,6 +274,8 @@ fn drain(world: &mut World) {
 
 /// Runs, unless `PROPTEST_CASES` says otherwise.
 const CASES: u32 = 3000;
+/// The seed, unless `PROPTEST_RNG_SEED` says otherwise.
+const SEED: u64 = 2026;
 
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
@@ -274,16 +287,18 @@ fn config() -> ProptestConfig {
         ..ProptestConfig::default()
     };
     if matches!(config.rng_seed, RngSeed::Random) {
-        config.rng_seed = RngSeed::Fixed(2026);
+        config.rng_seed = RngSeed::Fixed(SEED);
     }
     contextualize_config(config)
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 40] = [
+const MARKS: [&str; 43] = [
     "a burst of dead letters pauses the queue",
     "a message stays that has expired, for dead letters are full",
+    "a message stays that has expired, for the disk is full",
     "a consumer has all it may have",
+    "a full disk has no room for a result",
     "a full disk has room for no more hand-outs",
     "a class is refused what a higher one would get",
     "a dead letter goes back into a busy group",
@@ -303,6 +318,7 @@ const MARKS: [&str; 40] = [
     "a replay is cancelled",
     "a replay is done",
     "a queue gets another target while calls are under way",
+    "a result is cut",
     "a retry goes out unpaid, as nothing else waits",
     "a retry is held back by the budget",
     "a tenant takes its turn",
@@ -339,7 +355,8 @@ fn run(seed: u64, shapes: [Shape; 3], ops: Vec<Op>, is_told: bool) -> World {
 #[test]
 fn a_pond_does_what_the_model_does() {
     let config = config();
-    let enough = config.cases >= CASES;
+    // With another seed, what is rarest may not come up.
+    let enough = config.cases >= CASES && config.rng_seed == RngSeed::Fixed(SEED);
     let reached = RefCell::new(BTreeMap::<&str, u64>::new());
     let runs = (any::<u64>(), [shape(), shape(), shape()], prop::collection::vec(op(), 1..150));
     let result = TestRunner::new(config).run(&runs, |(seed, shapes, ops)| {

@@ -9,7 +9,7 @@ pub(crate) mod replays;
 pub(crate) mod shape;
 
 use crate::rig::s;
-use copies::{judge_copy, judge_labels};
+use copies::judge_copy;
 use millpond_core::command::{
     CancelError, Command, Effect, EnqueueError, Input, Leased, LookupError, OpNumber, ReplayError, Reply,
     RequestId, SettleError, StorageState,
@@ -64,8 +64,9 @@ enum Answer {
     },
     Settled(Result<(), SettleError>),
     Extended(bool),
-    Cancelled(Option<bool>, Option<Phase>),
-    Status(Option<(Phase, u32, u32)>),
+    /// The message withdrawn, or the phase in which it cannot be.
+    Cancelled(Result<Box<Message>, Option<Phase>>),
+    Status(Option<Box<Message>>),
     Paused,
     /// How many are selected; `None`: another replay is running.
     Replayed(Option<u64>),
@@ -114,7 +115,6 @@ pub(crate) struct World {
     bursts_told: u64,
     /// The pace of each queue's replay.
     paced: [Paced; 3],
-    storage: StorageState,
     clock_stepped: bool,
     /// Whether every step is printed.
     pub(crate) is_told: bool,
@@ -173,7 +173,6 @@ impl World {
             calls: Vec::new(),
             bursts_told: 0,
             paced: Default::default(),
-            storage: StorageState::Roomy,
             clock_stepped: false,
             is_told: false,
         };
@@ -313,16 +312,10 @@ impl World {
 
     /// A full disk has room for so many hand-outs as was said.
     fn judge_disk(&mut self) {
-        match &mut self.storage {
-            StorageState::Roomy => {}
-            StorageState::NoEnqueue { hand_outs } => {
-                assert!(*hand_outs > 0, "more is handed out than the disk has room for");
-                *hand_outs -= 1;
-                if *hand_outs == 0 {
-                    self.model.mark("a full disk has room for no more hand-outs");
-                }
-            }
-            StorageState::SettleOnly => panic!("the disk has room for settlements only"),
+        assert!(self.model.disk_room() > 0, "more is handed out than the disk has room for");
+        self.model.take_disk_room();
+        if self.model.disk_room() == 0 {
+            self.model.mark("a full disk has room for no more hand-outs");
         }
     }
 
@@ -439,7 +432,7 @@ impl World {
         for (queue, name) in names().iter().enumerate() {
             let stats = &views.iter().find(|view| view.name == *name).unwrap().stats;
             let count = |phase| self.model.of(queue, phase).count() as u64;
-            assert_eq!(stats.ready, self.model.visible(queue).count() as u64, "ready in {name}");
+            assert_eq!(stats.ready, count(Phase::Ready), "ready in {name}");
             assert_eq!(stats.delayed, count(Phase::Delayed), "delayed in {name}");
             assert_eq!(stats.leased, count(Phase::Leased), "leased in {name}");
             assert_eq!(stats.backoff, count(Phase::Backoff), "in backoff in {name}");
@@ -470,11 +463,11 @@ impl World {
     fn judge_idleness(&mut self) {
         for queue in 0..3 {
             let blocked = self.model.judge_blocked(queue);
-            let free = self.storage == StorageState::Roomy;
+            let free = self.model.storage == StorageState::Roomy;
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
             self.judge_stuck(queue);
         }
-        if matches!(self.storage, StorageState::SettleOnly | StorageState::NoEnqueue { hand_outs: 0 }) {
+        if self.model.disk_room() == 0 {
             return;
         }
         for queue in (0..3).filter(|queue| self.model.is_open(*queue)).collect::<Vec<_>>() {
@@ -524,25 +517,17 @@ impl World {
             (Answer::Extended(expected), Reply::Extended(answers)) => {
                 assert_eq!(answers[0].is_ok(), expected, "{answers:?}");
             }
-            (Answer::Cancelled(expected, phase), Reply::Cancelled(answer)) => match (expected, answer) {
-                (Some(true), Ok(status)) => assert_eq!(status.message.phase, Phase::Cancelled),
-                (Some(false), Err(CancelError::NotCancellable(told))) => assert_eq!(Some(told), phase),
-                (None, Err(CancelError::Lookup(_))) => {}
+            (Answer::Cancelled(expected), Reply::Cancelled(answer)) => match (expected, answer) {
+                (Ok(expected), Ok(status)) => judge_copy(&expected, &status.message),
+                (Err(Some(phase)), Err(CancelError::NotCancellable(told))) => assert_eq!(told, phase),
+                (Err(None), Err(CancelError::Lookup(_))) => {}
                 (expected, answer) => panic!("{expected:?} expected, {answer:?}"),
             },
-            (Answer::Status(expected), Reply::Status(answer)) => {
-                let told = answer.map(|status| status.message);
-                if let Ok(message) = &told
-                    && let Some(known) = self.model.messages.get(&message.seq.0)
-                {
-                    judge_labels(known, message);
-                }
-                let told = told.map(|message| (message.phase, message.attempts, message.deliveries));
-                match expected {
-                    Some(expected) => assert_eq!(told, Ok(expected)),
-                    None => assert!(matches!(told, Err(LookupError::Forgotten | LookupError::NeverIssued))),
-                }
-            }
+            (Answer::Status(expected), Reply::Status(answer)) => match (expected, answer) {
+                (Some(expected), Ok(status)) => judge_copy(&expected, &status.message),
+                (None, Err(LookupError::Forgotten | LookupError::NeverIssued)) => {}
+                (expected, answer) => panic!("{expected:?} expected, {answer:?}"),
+            },
             (Answer::Replayed(Some(expected)), Reply::ReplayStarted(Ok(plan))) => {
                 assert_eq!(plan.selected, expected);
             }
@@ -720,7 +705,7 @@ impl World {
         if (0..3).any(|queue| self.running(queue).is_some()) {
             self.model.mark("the server dies while a replay is running");
         }
-        self.storage = StorageState::Roomy;
+        self.model.storage = StorageState::Roomy;
         self.before = kept;
         self.durable = kept;
         self.open();

@@ -4,6 +4,7 @@
 mod crash;
 mod fixture;
 mod full_disk;
+mod full_disk_bursts;
 mod indexes;
 mod promises;
 mod replay;

@@ -6,18 +6,28 @@
 
 use super::{ENDED_MAX, Ending, Hold, Message, Model, New, Taker, Turns};
 use millpond_core::identity::Receipt;
-use millpond_core::message::Phase;
+use millpond_core::message::{DeadReason, Phase};
 use millpond_core::settings::{LEASE_TOTAL_MAX, OnExpiry};
 use millpond_core::time::{Mono, Now, Wall};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Message {
-    /// When it was accepted, was first due and expires, and when it is due next while it waits for that.
+    /// When it was accepted, was first due and expires, and when it is due next while it waits for that, or is forgotten
+    /// after its end.
     pub fn times(&self) -> (Wall, Wall, Wall, Option<Wall>) {
-        let waits = matches!(self.phase, Phase::Delayed | Phase::Backoff);
-        let due = self.phase_ends.map(|(_, due, _)| due).filter(|_| waits);
+        let due = self.phase_ends.map(|(_, due, _)| due).filter(|_| self.phase != Phase::Leased);
         (self.accepted, self.first_due, self.expires.1, due)
+    }
+
+    /// When its life ended.
+    pub fn finished(&self) -> Option<Wall> {
+        self.phase.is_terminal().then(|| self.phase_begun())
+    }
+
+    /// Until when it is leased.
+    pub fn leased_until(&self) -> Option<Wall> {
+        self.phase_ends.map(|(_, until, _)| until).filter(|_| self.phase == Phase::Leased)
     }
 
     /// Its key and its payload, while they are remembered.
@@ -96,6 +106,8 @@ impl Model {
             delivery: 0,
             hold: None,
             first_started: None,
+            result: None,
+            dead_reason: None,
             ended: Vec::new(),
             due_since: now.mono.plus(new.delay),
             lost: None,
@@ -162,6 +174,19 @@ impl Model {
         }
     }
 
+    /// The work of a message is about to be done, with this result, of which so much as its queue allows is kept.
+    ///
+    /// A full disk has no room for any: then there is none to be told of.
+    pub fn bring_result(&mut self, receipt: Receipt, content_type: &str, bytes: u64, now: Now) {
+        self.recall(receipt, now);
+        let message = self.messages.get_mut(&receipt.seq.0).expect("known");
+        let most = self.queues[message.queue].settings.result_max_bytes;
+        message.result = Some((content_type.to_owned(), bytes.min(most)));
+        if bytes > most {
+            self.mark("a result is cut");
+        }
+    }
+
     /// Whether this hand-out holds its message.
     pub fn holds(&self, receipt: Receipt) -> bool {
         self.messages.get(&receipt.seq.0).is_some_and(|message| {
@@ -221,18 +246,21 @@ impl Model {
                 (queue.measured, queue.deaths) = (true, 0);
                 self.finish(seq, Phase::Succeeded, now);
             }
-            Ending::Rejected => self.give_up(seq, now),
+            Ending::Rejected => self.give_up(seq, DeadReason::Rejected, now),
             _ if ending.counts_as_attempt() && attempts >= settings.retry.max_attempts => {
-                self.give_up(seq, now);
+                self.give_up(seq, DeadReason::AttemptsExhausted, now);
             }
-            _ if deliveries >= settings.retry.deliveries_max() => self.give_up(seq, now),
+            _ if deliveries >= settings.retry.deliveries_max() => {
+                self.give_up(seq, DeadReason::DeliveriesExhausted, now);
+            }
             _ if message.expired => self.expire(seq, now),
             _ => self.give_back(seq, ending, delay, now),
         }
     }
 
     /// A message has failed for good; so many in a row pause the queue.
-    fn give_up(&mut self, seq: u64, now: Now) {
+    fn give_up(&mut self, seq: u64, reason: DeadReason, now: Now) {
+        self.messages.get_mut(&seq).expect("known").dead_reason = Some(reason);
         self.finish(seq, Phase::Dead, now);
         let queue = &mut self.queues[self.messages[&seq].queue];
         queue.deaths += 1;
@@ -333,6 +361,7 @@ impl Model {
             self.mark("a group's head expires");
         }
         let drop = self.queues[self.messages[&seq].queue].settings.on_expiry == OnExpiry::Drop;
+        self.messages.get_mut(&seq).expect("known").dead_reason = (!drop).then_some(DeadReason::Expired);
         self.finish(seq, if drop { Phase::Expired } else { Phase::Dead }, now);
     }
 
@@ -371,7 +400,7 @@ impl Model {
         let otherwise = if kept { message.expires.1 } else { now.wall.plus(retention) };
         assert_eq!(expires, ttl.map_or(otherwise, |ttl| now.wall.plus(ttl)), "expiry of a replay");
         (message.attempts, message.deliveries, message.expired) = (0, 0, false);
-        message.first_started = None;
+        (message.first_started, message.dead_reason) = (None, None);
         (message.place, message.due_since, message.first_due) = (place, now.mono, now.wall);
         message.expires = (now.mono_at(expires), expires);
         self.decide(seq);
@@ -417,7 +446,14 @@ impl Model {
                     self.messages.get_mut(&seq).expect("known").overdue = true;
                     self.mark("a message stays that has expired, for dead letters are full");
                 }
-                (1, _) => self.expire(seq, now),
+                (1, _) if self.disk_room() == 0 => {
+                    self.messages.get_mut(&seq).expect("known").overdue = true;
+                    self.mark("a message stays that has expired, for the disk is full");
+                }
+                (1, _) => {
+                    self.take_disk_room();
+                    self.expire(seq, now);
+                }
                 (_, Phase::Leased) => self.run_out(seq, now),
                 (_, Phase::Delayed | Phase::Backoff) => self.enter(seq, Phase::Ready, None, now),
                 _ => {

@@ -71,12 +71,12 @@ impl World {
             let verdict = self.model.judge(queue, new);
             let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch | Verdict::TooLarge);
             self.mark_refusal(queue, new, &verdict);
-            if verdict == Verdict::Block && self.storage == StorageState::Roomy {
+            if verdict == Verdict::Block && self.model.storage == StorageState::Roomy {
                 self.join_line(queue, request, new);
                 return self.take(effects);
             }
             fates.push(match verdict {
-                _ if !known && self.storage != StorageState::Roomy => Fate::StorageFull,
+                _ if !known && self.model.storage != StorageState::Roomy => Fate::StorageFull,
                 Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
                 Verdict::Mismatch => Fate::Mismatch,
                 Verdict::TooLarge => Fate::TooLarge,
@@ -187,6 +187,9 @@ impl World {
         let (ending, delay) = ending_of(outcome);
         let allowed = self.model.may_settle(receipt, ending);
         if allowed == Some(true) {
+            if let SettleOutcome::Complete { result: Some(result) } = outcome {
+                self.bring_result(receipt, result);
+            }
             self.model.settle(receipt, ending, delay, true, self.now);
         }
         let settlement = Settlement { receipt, outcome: outcome.clone() };
@@ -194,6 +197,16 @@ impl World {
         let answer = Answer::Settled(allowed.map(|_| ()).ok_or(SettleError::LeaseLost));
         let gates: &[u64] = if allowed.is_some() { &[receipt.seq.0] } else { &[] };
         self.expect(request, answer, gates);
+    }
+
+    /// A result comes with an end, and is kept where the disk has room for it.
+    fn bring_result(&mut self, receipt: Receipt, result: &Content) {
+        if self.model.storage == StorageState::Roomy {
+            let bytes = result.body.len() as u64;
+            self.model.bring_result(receipt, &result.content_type, bytes, self.now);
+        } else {
+            self.model.mark("a full disk has no room for a result");
+        }
     }
 
     pub(crate) fn extend(&mut self, receipt: Receipt, lease: Duration) {
@@ -208,19 +221,21 @@ impl World {
 
     pub(crate) fn cancel(&mut self, seq: u64) {
         self.begin_step();
-        let allowed = self.model.may_cancel(seq);
         let phase = self.model.messages.get(&seq).map(|message| message.phase);
-        if allowed == Some(true) {
+        let expected = if self.model.may_cancel(seq) == Some(true) {
             self.model.cancel(seq, self.now);
-        }
+            // As it is now: its key may be forgotten for a new one before that is told.
+            Ok(Box::new(self.model.messages[&seq].clone()))
+        } else {
+            Err(phase)
+        };
         let request = self.ask(Command::Cancel(Seq(seq)));
-        self.expect(request, Answer::Cancelled(allowed, phase), &[seq]);
+        self.expect(request, Answer::Cancelled(expected), &[seq]);
     }
 
     pub(crate) fn status(&mut self, seq: u64) {
         self.begin_step();
-        let known = self.model.messages.get(&seq);
-        let known = known.map(|message| (message.phase, message.attempts, message.deliveries));
+        let known = self.model.messages.get(&seq).cloned().map(Box::new);
         let request = self.ask(Command::Status { seq: Seq(seq), wait: None });
         self.expect(request, Answer::Status(known), &[seq]);
     }
@@ -256,6 +271,10 @@ impl World {
 
     /// Everything that waits in a queue ends as cancelled.
     pub(crate) fn purge(&mut self, queue: usize) {
+        if self.model.storage != StorageState::Roomy {
+            // It would go on with the room there is, and be answered who knows when.
+            return;
+        }
         self.begin_step();
         let phases = [Phase::Delayed, Phase::Ready, Phase::Backoff];
         let waiting = phases.into_iter().flat_map(|phase| self.model.of(queue, phase));
@@ -289,11 +308,7 @@ impl World {
             return;
         }
         self.begin_step();
-        let message = self.model.messages.get(&receipt.seq.0);
-        let holds = message.is_some_and(|message| {
-            message.phase == Phase::Leased && message.hold.is_some_and(|hold| hold.receipt == receipt)
-        });
-        if holds {
+        if self.model.holds(receipt) {
             self.model.take_back(receipt, self.now);
         }
         self.handle(Input::Undelivered(receipt));
@@ -327,6 +342,7 @@ impl World {
                     let target = &mut self.model.targets[called];
                     target.paused_until = target.paused_until.max(self.now.mono.plus(*pause));
                 }
+                CallOutcome::Succeeded { result: Some(result) } => self.bring_result(receipt, result),
                 _ => {}
             }
             let by_holder = ending != Ending::Interrupted;
@@ -351,7 +367,8 @@ impl World {
 
     pub(crate) fn set_storage(&mut self, storage: StorageState) {
         self.begin_step();
-        self.storage = storage;
+        self.model.storage = storage;
+        (0..3).for_each(|queue| self.model.recall_overdue(queue));
         self.dissolve_lines();
         self.handle(Input::Storage(storage));
         self.end_step();

@@ -47,7 +47,7 @@ impl World {
     /// Where the log takes no new messages, nobody waits for room.
     pub(super) fn dissolve_lines(&mut self) {
         for queue in 0..3 {
-            while self.storage != StorageState::Roomy && !self.model.queues[queue].blocked.is_empty() {
+            while self.model.storage != StorageState::Roomy && !self.model.queues[queue].blocked.is_empty() {
                 self.leave_line(queue, 0, Fate::StorageFull);
             }
         }

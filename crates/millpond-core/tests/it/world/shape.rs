@@ -149,6 +149,7 @@ fn settings(shape: &Shape) -> QueueSettings {
         lease: s(10),
         retention: s(300),
         result_retention: s(60),
+        result_max_bytes: 60,
         expected_service_time: Some(s(2)),
         retry,
         dead_letter: DeadLetterSettings { retention: s(400), ..DeadLetterSettings::default() },
