@@ -3,18 +3,20 @@
 //! Owns the accept loop and the bounds of one connection: how many there are, how long one may be silent, how large
 //! a head may be. Must never look into a request.
 
+use crate::hand_over::{HandedOver, Socket};
 use crate::limits::Limits;
 use crate::router::answer;
 use crate::shared::Shared;
 use axum::Router;
+use http::Version;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -54,9 +56,19 @@ struct Activity {
     running: AtomicU32,
     /// When the latest request ended, in milliseconds since `began`.
     idle_since_millis: AtomicU64,
+    /// What the latest answer handed out. Over HTTP/1 the next request shows that it was read.
+    handed_over: Mutex<Option<HandedOver>>,
 }
 
 impl Activity {
+    fn set_handed_over(&self, handed_over: Option<HandedOver>) {
+        *self.handed_over.lock().expect("no holder of this lock panics") = handed_over;
+    }
+
+    fn take_handed_over(&self) -> Option<HandedOver> {
+        self.handed_over.lock().expect("no holder of this lock panics").take()
+    }
+
     /// How long the connection has been silent; `None` while a request is under way.
     fn idle(&self) -> Option<Duration> {
         if self.running.load(Ordering::Relaxed) > 0 {
@@ -162,21 +174,34 @@ impl Connections {
             began: Instant::now(),
             running: AtomicU32::new(0),
             idle_since_millis: AtomicU64::new(0),
+            handed_over: Mutex::new(None),
         });
         let head_timeout = shared.limits.head_timeout;
+        let socket = Socket::new(stream);
         let service = {
-            let activity = Arc::clone(&activity);
+            let (shared, activity, socket) = (Arc::clone(&shared), Arc::clone(&activity), socket.clone());
             service_fn(move |request: hyper::Request<Incoming>| {
                 let (shared, mut router, running) =
                     (Arc::clone(&shared), router.clone(), Running::start(&activity));
+                let socket = socket.clone();
+                let notes = (request.version() < Version::HTTP_2).then(|| Arc::clone(&activity));
                 async move {
-                    let response = answer(&shared, &mut router, request).await;
+                    if let Some(activity) = &notes {
+                        activity.set_handed_over(None);
+                    }
+                    let mut response = answer(&shared, &mut router, request).await;
+                    let handed_over = response.extensions_mut().remove::<HandedOver>();
+                    if let (Some(activity), Some(handed_over)) = (notes, handed_over) {
+                        activity.set_handed_over(Some(handed_over));
+                        socket.begins_answer();
+                    }
                     drop(running);
                     Ok::<_, Infallible>(response)
                 }
             })
         };
-        let mut connection = pin!(protocol.serve_connection(TokioIo::new(stream), service));
+        let connection = protocol.serve_connection(TokioIo::new(socket.clone()), service);
+        let mut connection = pin!(connection);
         let mut awaited = Closing::Gracefully;
         let mut silence = pin!(tokio::time::sleep(head_timeout));
         loop {
@@ -185,7 +210,7 @@ impl Connections {
                     if let Err(error) = result {
                         tracing::debug!(%error, "a connection ended early");
                     }
-                    return;
+                    break;
                 }
                 told = ends(&mut closing, awaited) => {
                     if told == Closing::Now {
@@ -200,6 +225,13 @@ impl Connections {
                     silence.as_mut().reset(Instant::now() + left);
                 }
             }
+        }
+        if let Some(handed_over) = activity.take_handed_over() {
+            // A server that stops does not wait for what may still come; what has come counts.
+            let stops = async {
+                ends(&mut closing, Closing::Gracefully).await;
+            };
+            handed_over.take_back_if_nobody_was_there(&socket, &shared.handle, stops).await;
         }
     }
 }

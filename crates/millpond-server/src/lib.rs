@@ -9,6 +9,7 @@ mod enqueue;
 mod errors;
 mod events;
 mod guard;
+mod hand_over;
 mod headers;
 mod json;
 mod labels;

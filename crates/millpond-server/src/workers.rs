@@ -1,10 +1,12 @@
 //! The workers' part: leasing, extending, settling.
 //!
 //! Owns what becomes of their requests between the wire and the engine. Must never hand a message out twice: a
-//! worker that leaves before its answer drops the request, and the engine takes the hand-outs back.
+//! worker that leaves before its answer drops the request, and the engine takes the hand-outs back. One that has left
+//! when its answer arrives is [`crate::hand_over`]'s.
 
 use crate::enqueue::{json, seconds, within_batch_limit};
 use crate::errors::{Answer, Refusal, Told as _, bad_receipt, refuse, refused};
+use crate::hand_over::HandedOver;
 use crate::json::{Object, read_json};
 use crate::labels;
 use crate::paths::{QueueName, shown};
@@ -50,7 +52,13 @@ pub(crate) async fn lease(
         Err(CallError::Refused(QueueError::Draining)) => Vec::new(),
         other => other.map_err(|error| refused(&error, queue.as_str()))?,
     };
-    Ok(json(&Leases { messages: deliveries.iter().map(|delivery| leased(&shared, delivery)).collect() }))
+    let leases = Leases { messages: deliveries.iter().map(|delivery| leased(&shared, delivery)).collect() };
+    let mut response = json(&leases);
+    if !deliveries.is_empty() {
+        let receipts = deliveries.iter().map(|delivery| delivery.leased.receipt).collect();
+        response.extensions_mut().insert(HandedOver::new(receipts));
+    }
+    Ok(response)
 }
 
 fn lease_max(wish: Option<u32>, limit: usize) -> Result<usize, Refusal> {

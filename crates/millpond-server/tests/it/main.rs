@@ -9,6 +9,7 @@ mod backend;
 mod blocking;
 mod careless;
 mod consumers;
+mod departed;
 mod events;
 mod faults;
 mod fuzz;

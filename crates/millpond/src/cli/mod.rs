@@ -20,6 +20,7 @@ pub(crate) mod render;
 mod send;
 mod serve;
 mod simulate;
+mod work;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::Failure;
@@ -61,6 +62,7 @@ enum Command {
     Plan(plan::PlanCommand),
     Simulate(simulate::Simulate),
     Send(send::Send),
+    Work(work::Work),
     Messages(messages::MessagesCommand),
     Queues(queues::QueuesCommand),
     Dead(dead::Dead),
@@ -72,7 +74,7 @@ enum Command {
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
-    ("Put work in and follow it", &["send", "messages"]),
+    ("Put work in, do it, follow it", &["send", "work", "messages"]),
     ("Operate", &["queues", "dead", "journal", "completions"]),
 ];
 
@@ -116,6 +118,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Serve(command) => busy()?.block_on(command.run(out)),
         Command::Demo(command) => busy()?.block_on(command.run(out)),
         Command::Send(command) => quiet()?.block_on(command.run(out)),
+        Command::Work(command) => quiet()?.block_on(command.run(out)),
         Command::Messages(command) => quiet()?.block_on(command.run(out)),
         Command::Queues(command) => quiet()?.block_on(command.run(out)),
         Command::Dead(command) => quiet()?.block_on(command.run(out)),

@@ -177,7 +177,7 @@ fn bounded(from: impl std::io::Read, bytes_max: u64) -> std::io::Result<Vec<u8>>
 }
 
 /// The media type of a body about which nothing was said.
-fn guessed(body: &[u8]) -> &'static str {
+pub(super) fn guessed(body: &[u8]) -> &'static str {
     let looks_like_json = matches!(body.trim_ascii_start().first(), Some(b'{' | b'['));
     if looks_like_json && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok() {
         "application/json"

@@ -12,6 +12,7 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "plan",
         "simulate",
         "send",
+        "work",
         "messages",
         "messages list",
         "messages show",
@@ -66,6 +67,11 @@ fn help_of_serve() {
 #[test]
 fn help_of_send() {
     insta::assert_snapshot!(run(&["send", "--help"]).expect(0).stdout);
+}
+
+#[test]
+fn help_of_work() {
+    insta::assert_snapshot!(run(&["work", "--help"]).expect(0).stdout);
 }
 
 #[test]

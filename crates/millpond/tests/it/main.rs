@@ -16,3 +16,5 @@ mod process;
 mod serve;
 mod torture;
 mod usage;
+mod work;
+mod worker;

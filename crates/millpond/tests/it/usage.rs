@@ -10,7 +10,8 @@ const NOBODY: &str = "http://127.0.0.1:1";
 fn without_arguments_the_commands_are_shown_in_their_groups() {
     let done = run(&[]).expect(2);
     assert_eq!(done.stdout, "");
-    for expected in ["Look ahead:", "Run a server:", "Put work in and follow it:", "Operate:", "Exit codes:"]
+    for expected in
+        ["Look ahead:", "Run a server:", "Put work in, do it, follow it:", "Operate:", "Exit codes:"]
     {
         assert!(done.stderr.contains(expected), "{expected} is missing\n{}", done.stderr);
     }
