@@ -287,6 +287,7 @@ mod tests {
             rate: None,
             timeout: Duration::ZERO,
             hold_after_timeout: Some(Duration::MAX),
+            adaptive: None,
         };
         let fields: Vec<&str> = check_target(&settings).iter().map(|finding| finding.field).collect();
         assert_eq!(fields, ["concurrency", "timeout", "hold_after_timeout"]);

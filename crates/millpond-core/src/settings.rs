@@ -368,6 +368,17 @@ pub struct TargetSettings {
     pub timeout: Duration,
     /// How long a call that timed out is taken to occupy the target still. `None`: as long as `timeout`.
     pub hold_after_timeout: Option<Duration>,
+    /// How the target's own limit below the hard cap is found. `None`: the hard cap is the limit.
+    #[serde(default)]
+    pub adaptive: Option<AdaptiveSettings>,
+}
+
+/// What an operator decides about an adaptive limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AdaptiveSettings {
+    /// Nine in ten calls shall take no longer. `None`: few shall queue at the target.
+    #[serde(default)]
+    pub latency_objective: Option<Duration>,
 }
 
 impl TargetSettings {

@@ -118,6 +118,7 @@ fn target(chance: &mut Rng) -> TargetSettings {
         rate: pick(chance, &[None, None, Some(3), Some(7), Some(50)]).map(|events| Rate { events, per }),
         timeout: millis(chance, 200, 3_000),
         hold_after_timeout: pick(chance, &[None, Some(0), Some(1_500)]).map(Duration::from_millis),
+        adaptive: None,
     }
 }
 

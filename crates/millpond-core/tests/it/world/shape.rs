@@ -178,6 +178,7 @@ pub(crate) fn declared(shapes: &[Shape; 3]) -> Declared {
         rate: Some(Rate { events: 4, per: s(1) }),
         timeout: s(3),
         hold_after_timeout: Some(s(4)),
+        adaptive: None,
     };
     let queues = names().into_iter().zip([bounded, pushed, sharing]).collect();
     Declared { targets: vec![(name(TARGETS[0]), target(3)), (name(TARGETS[1]), target(2))], queues }
