@@ -50,6 +50,8 @@ const GROWTH: f64 = 0.1;
 const DECREASE: f64 = 0.9;
 /// Before anything but growth has happened, the limit doubles every window (TCP's slow start).
 const SEEKING_GROWTH: f64 = 2.0;
+/// … until this part of the calls in flight queue: the latest doubling brought nothing, and is taken back.
+const SEEKING_QUEUE_MAX: f64 = 0.5;
 /// Growth needs calls in flight to be at least this part of the limit (Netflix's Vegas): a limit that nobody uses says
 /// nothing.
 const USED_MIN: f64 = 0.5;
@@ -287,6 +289,10 @@ impl Limiter {
         }
         let healthy_max = HEALTHY_MAX * self.timeout.as_micros() as f64;
         let is_healthy = window.latencies.quantile_micros(0.9, left) <= healthy_max;
+        if self.is_seeking && is_healthy && queue < SEEKING_QUEUE_MAX * inflight {
+            // Little is known of the unloaded latency before the first probe.
+            return if queue < high { Advice::More } else { Advice::Stay };
+        }
         if queue > high || (queue >= low && !is_healthy) {
             Advice::Less
         } else if queue < low && is_healthy {

@@ -5,16 +5,14 @@
 use millpond_sim::dispatch::{Algorithm, Scenario, run};
 
 fn main() {
-    for scenario in [Scenario::usual(), Scenario::refusing()] {
-        for algorithm in Algorithm::ALL {
-            let r = run(&scenario, algorithm, 1);
-            println!("{} {}\n  {:?}\n  {:?}\n  {:?}\n  {:?}\n  {} {} {:?} {:?} {:?}", scenario.name, algorithm.name(), r.early, r.before, r.halved, r.doubled, r.refused_before, r.refused_halved, r.started_in, r.halved_in, r.doubled_in);
-        }
-    }
     for scenario in Scenario::others() {
-        for seed in 1..=3 {
+        println!("{}", scenario.name);
+        for seed in 1..=5 {
             let r = run(&scenario, Algorithm::Adaptive, seed);
-            println!("{} \n  {:?}\n  {:?}\n  {:?}\n  {:?}\n  {} {} {:?} {:?} {:?}", scenario.name, r.early, r.before, r.halved, r.doubled, r.refused_before, r.refused_halved, r.started_in, r.halved_in, r.doubled_in);
+            for m in [r.early, r.before, r.halved, r.doubled] {
+                print!("  | {:.3} {:5.2}x {:6.1} {:.4}", m.of_capacity, m.times_unloaded, m.limit, m.refused);
+            }
+            println!("  {:.4} {:.4} {:?} {:?} {:?}", r.refused_before, r.refused_halved, r.started_in, r.halved_in, r.doubled_in);
         }
     }
 }

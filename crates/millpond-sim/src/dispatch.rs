@@ -158,9 +158,9 @@ impl Scenario {
         ]
     }
 
-    /// What it can do with so many servers, in calls per second.
+    /// What it can do with so many servers under the cap, in calls per second.
     fn capacity(&self, servers: u32) -> f64 {
-        f64::from(servers) / self.service_time.as_secs_f64()
+        f64::from(servers.min(self.cap)) / self.service_time.as_secs_f64()
     }
 
     fn servers_at(&self, at: Duration) -> u32 {

@@ -8,13 +8,15 @@ use std::collections::VecDeque;
 /// Windows that are looked back over. Cinnamon takes 50; here the limit moves by a tenth a window, so that fewer span
 /// more, and what was before a change of the target is forgotten sooner.
 const WINDOWS_MAX: usize = 20;
-/// … at least: with 1 s windows of 320 calls the elasticity is then known to ±0.15 (one standard deviation).
+/// … at least: fewer say nothing of their own noise.
 const WINDOWS_MIN: usize = 6;
 /// Calls in flight must have spread by this part of their mean (standard deviation) to say anything. While the limit
 /// stays in its band they spread by less than half of it.
 const SPREAD_MIN: f64 = 0.1;
 /// Throughput must grow by this part of what calls in flight grow by. With free places it is 1, with all taken 0.
-const ELASTICITY_MIN: f64 = 0.2;
+const ELASTICITY_MIN: f64 = 0.5;
+/// The guard objects only if that is missed by so many standard errors: few calls make much noise.
+const CERTAINTY: f64 = 2.0;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Guard {
@@ -44,15 +46,23 @@ impl Guard {
         let (inflight, throughput) =
             self.windows.iter().fold((0.0, 0.0), |sums, window| (sums.0 + window.0, sums.1 + window.1));
         let (inflight, throughput) = (inflight / count, throughput / count);
-        let (mut variance, mut covariance) = (0.0, 0.0);
+        // Below the middle of what was tried there is nothing to take back.
+        let is_in_upper_half = self.windows.back().is_some_and(|latest| latest.0 >= inflight);
+        let (mut variance, mut covariance, mut noise) = (0.0, 0.0, 0.0);
         for window in &self.windows {
-            variance += (window.0 - inflight) * (window.0 - inflight) / count;
-            covariance += (window.0 - inflight) * (window.1 - throughput) / count;
+            let (more, faster) = (window.0 - inflight, window.1 - throughput);
+            variance += more * more / count;
+            covariance += more * faster / count;
+            noise += faster * faster / count;
         }
-        if variance.sqrt() < SPREAD_MIN * inflight || throughput <= 0.0 {
+        if !is_in_upper_half || variance.sqrt() < SPREAD_MIN * inflight || throughput <= 0.0 {
             return false;
         }
-        covariance / variance * inflight / throughput < ELASTICITY_MIN
+        // Least squares, made free of units.
+        let slope = covariance / variance;
+        let unexplained = (noise - slope * covariance).max(0.0);
+        let error = (unexplained / variance / (count - 2.0)).sqrt();
+        (slope + CERTAINTY * error) * inflight / throughput < ELASTICITY_MIN
     }
 }
 
@@ -79,7 +89,7 @@ mod tests {
     #[test]
     fn lets_growth_go_on_that_brings_throughput() {
         assert!(!over(growing().map(|inflight| (inflight, 20.0 * inflight))));
-        assert!(!over(growing().map(|inflight| (inflight, 200.0 + 10.0 * inflight))));
+        assert!(!over(growing().map(|inflight| (inflight, 100.0 + 10.0 * inflight))));
     }
 
     #[test]
@@ -88,6 +98,14 @@ mod tests {
         assert!(!over(noisy.map(|up| (20.0 + up, 320.0 - 10.0 * up))));
         assert!(!over(growing().take(WINDOWS_MIN - 1).map(|inflight| (inflight, 320.0))));
         assert!(!over(growing().map(|inflight| (inflight, 0.0))));
+        let wild = growing().zip([90.0, -120.0].into_iter().cycle());
+        assert!(!over(wild.map(|(inflight, noise)| (inflight, 320.0 + noise))));
+    }
+
+    #[test]
+    fn takes_nothing_back_where_the_limit_is_low_again() {
+        let back = growing().chain([10.0, 10.0]);
+        assert!(!over(back.map(|inflight| (inflight, 320.0))));
     }
 
     #[test]

@@ -15,7 +15,7 @@ const DIVISOR: u32 = 2;
 /// Calls per place that make up a probe: what is still under way then is a seventh of all.
 const ROUNDS: u32 = 6;
 /// … and so many at least and at most: the median of 100 exponential times is known to 14 % (one standard deviation).
-const CALLS_MIN: u32 = 10;
+const CALLS_MIN: u32 = 20;
 const CALLS_MAX: u32 = 100;
 /// Probes of quick calls last so long, as that costs next to nothing and more calls say more.
 const LASTS_MIN: Duration = Duration::from_millis(500);
@@ -24,8 +24,10 @@ const EVERY: Duration = Duration::from_secs(30);
 /// … and this many times what the probe took, so that probes take no more than a fortieth of the time. At half of the
 /// limit they cost no more than 1.25 % of the throughput.
 const EVERY_LENGTHS: u32 = 39;
-/// A probe that is asked for before its time comes no sooner than this many times the length of the one before.
-const EARLY_LENGTHS: u32 = 9;
+/// A probe that is asked for before its time comes no sooner than so long after the one before, …
+const EARLY: Duration = Duration::from_secs(3);
+/// … and this many times its length: a fifth of the time, while something changes.
+const EARLY_LENGTHS: u32 = 4;
 /// A probe is given up after this many times what it should take: there is not enough work to fill it.
 const PATIENCE: u32 = 10;
 /// The unloaded latency is the mean of so many latest probes: half the noise of one.
@@ -128,7 +130,7 @@ impl Baseline {
     /// Measured at `limit` by a probe that lasted so long.
     pub(super) fn note_probe(&mut self, median_micros: f64, lasted: Duration, limit: f64, now: Mono) {
         self.next = Some(now.plus(EVERY.max(lasted * EVERY_LENGTHS)));
-        self.earliest = Some(now.plus(lasted * EARLY_LENGTHS));
+        self.earliest = Some(now.plus(EARLY.max(lasted * EARLY_LENGTHS)));
         self.limit = limit;
         let known = self.micros().filter(|_| self.is_probed);
         self.is_probed = true;
@@ -138,7 +140,6 @@ impl Baseline {
             // A queue at the target is going, and may not be gone yet.
             Some(known) if median_micros * CHANGED < known => {
                 self.medians = VecDeque::from([median_micros]);
-                self.hurry();
             }
             Some(known) if median_micros > known * CHANGED => {
                 if let Some(before) = doubtful {
@@ -154,6 +155,10 @@ impl Baseline {
                 }
                 self.medians.push_back(median_micros);
             }
+        }
+        if self.medians.len() < REMEMBERED {
+            // Little is known yet: of the unloaded latency, or of the one that has just changed.
+            self.hurry();
         }
     }
 
