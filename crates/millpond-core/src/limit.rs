@@ -33,8 +33,8 @@ const WINDOW_MIN: Duration = Duration::from_secs(1);
 /// … and has at least this many calls, …
 const WINDOW_CALLS: u32 = 50;
 /// … or, where calls are slow and places few, so many rounds of calls begun in it, and not fewer calls than that.
-const WINDOW_ROUNDS: u32 = 3;
-const WINDOW_CALLS_MIN: u32 = 5;
+const WINDOW_ROUNDS: u32 = 4;
+const WINDOW_CALLS_MIN: u32 = 8;
 /// Fewer calls than this part of those in flight queueing at the target: it may be without work at times; more are
 /// added. At least a half of a call, as one place may well be enough.
 const QUEUE_LOW: f64 = 0.15;
@@ -65,9 +65,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// The longest healthy latency, as a part of the time-out: beyond it nothing grows, and a queue at the target is met
 /// with a step down even within its band.
 const HEALTHY_MAX: f64 = 0.5;
-/// A limit that has fallen by this factor since the latest probe asks for the next one: either the target can do less,
-/// or every call takes longer, which only a probe tells.
-const FALLEN: f64 = 0.7;
+/// A limit that has fallen below this part of what it was at the latest probe, and by one more, asks for the next one:
+/// either the target can do less, or every call takes longer, which only a probe tells.
+const FALLEN: f64 = 0.75;
 
 /// How a call ended, as far as the limit is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,20 +209,17 @@ impl Limiter {
         if is_refusal && self.probe.take().is_some() {
             self.baseline.give_up(now);
         }
-        // Only what begins in a window tells of its limit. A quantile beyond the middle is then not known well, as the
-        // longest are still under way at its end; an objective looks at all that end in it.
-        let counts_all = self.objective.is_some();
         let window = self.window.get_or_insert_with(|| Window::new(call.started));
         window.ended += 1;
         window.inflight_sum += u64::from(call.inflight);
         window.was_idle |= left == 0;
         window.refused += u64::from(is_refusal);
-        if let Some(took) = took.filter(|_| counts_all || call.started >= window.since) {
+        if let Some(took) = took {
             window.latencies.add(took);
         }
         let places = self.places();
         if let Some(window) = self.window.take_if(|window| window.is_over(places, now)) {
-            self.judge(window, left, now);
+            self.judge(window, now);
             self.window = Some(Window::new(now));
         }
     }
@@ -240,15 +237,15 @@ impl Limiter {
         self.window = Some(Window::new(now));
     }
 
-    fn judge(&mut self, mut window: Window, left: u32, now: Mono) {
+    fn judge(&mut self, mut window: Window, now: Mono) {
         let advice = if window.is_refused() {
             self.refused = Some((self.limit, now));
             Advice::Less
         } else if let Some(objective) = self.objective {
-            let is_met = window.latencies.quantile_micros(0.9, 0) <= objective.as_micros() as f64;
+            let is_met = window.latencies.quantile_micros(0.9) <= objective.as_micros() as f64;
             if is_met { Advice::More } else { Advice::Less }
         } else {
-            self.judge_queue(&mut window, u64::from(left), now)
+            self.judge_queue(&mut window, now)
         };
         let is_used = window.inflight() >= USED_MIN * self.limit;
         match advice {
@@ -263,9 +260,9 @@ impl Limiter {
     }
 
     /// What latency and throughput say of calls that queue at the target.
-    fn judge_queue(&mut self, window: &mut Window, left: u64, now: Mono) -> Advice {
+    fn judge_queue(&mut self, window: &mut Window, now: Mono) -> Advice {
         let inflight = window.inflight();
-        let median = window.latencies.quantile_micros(0.5, left);
+        let median = window.latencies.quantile_micros(0.5);
         self.baseline.note_window(median);
         if self.limit() == 1 && self.baseline.is_due(now) {
             // One at a time is unloaded already.
@@ -288,7 +285,7 @@ impl Limiter {
             }
         }
         let healthy_max = HEALTHY_MAX * self.timeout.as_micros() as f64;
-        let is_healthy = window.latencies.quantile_micros(0.9, left) <= healthy_max;
+        let is_healthy = window.latencies.quantile_micros(0.9) <= healthy_max;
         if self.is_seeking && is_healthy && queue < SEEKING_QUEUE_MAX * inflight {
             // Little is known of the unloaded latency before the first probe.
             return if queue < high { Advice::More } else { Advice::Stay };
@@ -308,7 +305,7 @@ impl Limiter {
         self.limit = (self.limit * factor).max(1.0);
         self.lowered_at = now;
         self.found();
-        if self.limit < FALLEN * self.baseline.limit {
+        if self.limit < FALLEN * self.baseline.limit - 1.0 {
             self.baseline.hurry();
         }
     }

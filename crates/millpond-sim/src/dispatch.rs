@@ -19,8 +19,10 @@ use std::time::Duration;
 const REFUSES_IN: Duration = Duration::from_millis(1);
 /// Every call is given up after this: it counts as timed out, and occupies the backend to its end.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// What is measured at a moment is measured over the time of so long before.
+/// What is measured at a moment is measured over the time of so long before, …
 const MEASURED_OVER: Duration = Duration::from_mins(1);
+/// … and of so many services.
+const MEASURED_SERVICES: u32 = 500;
 
 /// A limit that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +152,14 @@ impl Scenario {
             Self { name: "… always 50 ms", service: Service::Constant, ..usual() },
             Self { name: "… 20 ms of network beside", network: ms(20), ..usual() },
             Self { name: "… a cap of 12", cap: 12, ..usual() },
-            Self { name: "… exponential 2 s", service_time: ms(2000), ..usual() },
+            Self {
+                name: "… exponential 2 s (a quarter of the way: 1,800 s)",
+                service_time: ms(2000),
+                halved_at: Duration::from_secs(7200),
+                doubled_at: Duration::from_secs(10_800),
+                ends_at: Duration::from_secs(12_600),
+                ..usual()
+            },
             Self { name: "2 servers", servers: 2, ..usual() },
             Self { name: "200 servers", servers: 200, ..usual() },
             Self::refusing(),
@@ -359,7 +368,7 @@ impl Record<'_> {
     fn result(&self) -> Run {
         let Scenario { halved_at, doubled_at, ends_at, .. } = *self.scenario;
         let unloaded = self.scenario.unloaded();
-        let over = MEASURED_OVER.min(halved_at / 4);
+        let over = MEASURED_OVER.max(self.scenario.service_time * MEASURED_SERVICES).min(halved_at / 4);
         let until = |end: Duration| self.measure(end - over, end, unloaded);
         Run {
             early: until(halved_at / 4),

@@ -12,11 +12,12 @@ use std::time::Duration;
 /// twice what the target can do, and where it is more, half of the queue is seen, the limit falls, and the next probe
 /// sees the rest. A pinned small number (Envoy: 3) would cost far more throughput.
 const DIVISOR: u32 = 2;
-/// Calls per place that make up a probe: what is still under way then is a seventh of all.
-const ROUNDS: u32 = 6;
-/// … and so many at least and at most: the median of 100 exponential times is known to 14 % (one standard deviation).
-const CALLS_MIN: u32 = 20;
-const CALLS_MAX: u32 = 100;
+/// Calls per place that end uncounted before a probe counts: of calls that begin together the short ones end first.
+const ROUNDS_AHEAD: u32 = 1;
+/// Calls that make up a probe: the median of 60 exponential times is known to 19 % (one standard deviation), …
+const CALLS: u32 = 60;
+/// … and no fewer per place than this.
+const ROUNDS: u32 = 3;
 /// Probes of quick calls last so long, as that costs next to nothing and more calls say more.
 const LASTS_MIN: Duration = Duration::from_millis(500);
 /// Time between two probes: the end of one to the start of the next. Envoy takes 60 s, for probes that cost more.
@@ -32,8 +33,12 @@ const EARLY_LENGTHS: u32 = 4;
 const PATIENCE: u32 = 10;
 /// The unloaded latency is the mean of so many latest probes: half the noise of one.
 const REMEMBERED: usize = 4;
-/// A probe that differs from the mean by more than this factor tells of a change, not of noise.
+/// A probe that differs from the mean by more than this factor tells of a change, if the next one agrees; else of noise.
 const CHANGED: f64 = 1.5;
+
+fn is_far(one: f64, other: f64) -> bool {
+    one > other * CHANGED || other > one * CHANGED
+}
 
 /// A probe under way.
 #[derive(Debug, Clone)]
@@ -41,8 +46,12 @@ pub(super) struct Probe {
     /// Calls that may be in flight meanwhile.
     pub(super) places: u32,
     began: Mono,
-    /// Since no more than that are in flight; calls that begin from now on count.
-    measures_since: Option<Mono>,
+    /// Since no more than that are in flight; calls that begin from then on count, …
+    lowered: Option<Mono>,
+    /// … once so many have ended, …
+    ahead: u32,
+    /// … from then on.
+    counts_since: Option<Mono>,
     calls: Sample,
     gives_up_after: Duration,
 }
@@ -59,32 +68,48 @@ impl Probe {
     /// A probe below `limit`, which is at least 2, of calls that take about `unloaded_micros`.
     pub(super) fn new(limit: u32, unloaded_micros: f64, now: Mono) -> Self {
         let places = (limit / DIVISOR).max(1);
-        let rounds = f64::from(Self::calls_wanted(places)) / f64::from(places) + 1.0;
+        let ahead = places.saturating_mul(ROUNDS_AHEAD);
+        let rounds = f64::from(Self::calls_wanted(places).saturating_add(ahead)) / f64::from(places) + 1.0;
         let takes = Duration::from_secs_f64(rounds * unloaded_micros / 1e6).max(LASTS_MIN);
         let gives_up_after = takes * PATIENCE;
-        Self { places, began: now, measures_since: None, calls: Sample::new(), gives_up_after }
+        Self {
+            places,
+            began: now,
+            lowered: None,
+            ahead,
+            counts_since: None,
+            calls: Sample::new(),
+            gives_up_after,
+        }
     }
 
     fn calls_wanted(places: u32) -> u32 {
-        places.saturating_mul(ROUNDS).clamp(CALLS_MIN, CALLS_MAX)
+        places.saturating_mul(ROUNDS).max(CALLS)
     }
 
     /// A call has ended. `took` is `None` where that says nothing of latency; `left` are those still in flight.
     pub(super) fn note(&mut self, started: Mono, took: Option<Duration>, left: u32, now: Mono) -> Progress {
-        match self.measures_since {
-            None if left <= self.places => self.measures_since = Some(now),
-            Some(since) if started >= since => {
-                if let Some(took) = took {
-                    self.calls.add(took);
-                }
-                let enough = self.calls.seen() >= u64::from(Self::calls_wanted(self.places));
-                if enough && now.since(since) >= LASTS_MIN {
-                    let median_micros = self.calls.quantile_micros(0.5, u64::from(left));
-                    return Progress::Measured { median_micros, lasted: now.since(self.began) };
-                }
-            }
-            _ => {}
+        let Some(lowered) = self.lowered else {
+            self.lowered = (left <= self.places).then_some(now);
+            return self.patience(now);
+        };
+        if self.ahead > 0 {
+            self.ahead -= 1;
+            return self.patience(now);
         }
+        let since = *self.counts_since.get_or_insert(now);
+        if let Some(took) = took.filter(|_| started >= lowered) {
+            self.calls.add(took);
+            let enough = self.calls.seen() >= u64::from(Self::calls_wanted(self.places));
+            if enough && now.since(since) >= LASTS_MIN {
+                let median_micros = self.calls.quantile_micros(0.5);
+                return Progress::Measured { median_micros, lasted: now.since(self.began) };
+            }
+        }
+        self.patience(now)
+    }
+
+    fn patience(&self, now: Mono) -> Progress {
         if now.since(self.began) > self.gives_up_after { Progress::GivenUp } else { Progress::GoesOn }
     }
 }
@@ -94,7 +119,7 @@ impl Probe {
 pub(super) struct Baseline {
     /// Medians of the latest probes. Before the first, the least median of any window.
     medians: VecDeque<f64>,
-    /// A latest one that was far longer, and is believed when the next agrees.
+    /// A latest one that was far off, and is believed when the next agrees.
     doubtful: Option<f64>,
     is_probed: bool,
     next: Option<Mono>,
@@ -138,15 +163,13 @@ impl Baseline {
         match known {
             None => self.medians = VecDeque::from([median_micros]),
             // A queue at the target is going, and may not be gone yet.
-            Some(known) if median_micros * CHANGED < known => {
-                self.medians = VecDeque::from([median_micros]);
-            }
-            Some(known) if median_micros > known * CHANGED => {
-                if let Some(before) = doubtful {
-                    self.medians = VecDeque::from([median_micros.min(before)]);
+            Some(known) if is_far(median_micros, known) => {
+                if let Some(before) = doubtful.filter(|before| !is_far(median_micros, *before)) {
+                    self.medians = VecDeque::from([before, median_micros]);
                 } else {
                     self.doubtful = Some(median_micros);
                     self.next = Some(now);
+                    return;
                 }
             }
             Some(_) => {

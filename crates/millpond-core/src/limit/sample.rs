@@ -50,16 +50,14 @@ impl Sample {
         if self.seen == 0 { 0.0 } else { self.sum_micros / self.seen as f64 }
     }
 
-    /// The duration in microseconds that `share` of all do not exceed, where `longer` more count as longer than any
-    /// seen; 0 of nothing. What lies beyond the longest seen is that.
+    /// The duration in microseconds that `share` of all do not exceed; 0 of nothing.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index, not negative")]
-    pub(super) fn quantile_micros(&mut self, share: f64, longer: u64) -> f64 {
+    pub(super) fn quantile_micros(&mut self, share: f64) -> f64 {
         if self.kept.is_empty() {
             return 0.0;
         }
-        let of_all = share * (self.seen + longer) as f64 / self.seen as f64;
         let last = self.kept.len() - 1;
-        let index = ((of_all * self.kept.len() as f64).ceil() as usize).saturating_sub(1).min(last);
+        let index = ((share * self.kept.len() as f64).ceil() as usize).saturating_sub(1).min(last);
         let (_, found, _) = self.kept.select_nth_unstable(index);
         *found as f64
     }
@@ -79,22 +77,14 @@ mod tests {
     #[test]
     fn quantiles_are_ranks() {
         let mut sample = of([5, 1, 4, 2, 3]);
-        let quantiles = [0.0, 0.2, 0.5, 0.9, 1.0].map(|share| sample.quantile_micros(share, 0));
+        let quantiles = [0.0, 0.2, 0.5, 0.9, 1.0].map(|share| sample.quantile_micros(share));
         assert_eq!(quantiles, [1.0, 1.0, 3.0, 5.0, 5.0]);
         assert_eq!((sample.seen(), sample.mean_micros()), (5, 3.0));
     }
 
     #[test]
-    fn what_is_still_under_way_counts_as_longer() {
-        let mut sample = of(1..=10);
-        assert_eq!(sample.quantile_micros(0.5, 0), 5.0);
-        assert_eq!(sample.quantile_micros(0.5, 4), 7.0);
-        assert_eq!(sample.quantile_micros(0.5, 1000), 10.0);
-    }
-
-    #[test]
     fn nothing_has_no_quantile_and_no_mean() {
-        assert_eq!((of([]).quantile_micros(0.5, 3), of([]).mean_micros()), (0.0, 0.0));
+        assert_eq!((of([]).quantile_micros(0.5), of([]).mean_micros()), (0.0, 0.0));
     }
 
     #[test]
@@ -103,7 +93,7 @@ mod tests {
         assert!(sample.kept.len() <= KEPT_MAX, "{}", sample.kept.len());
         assert_eq!(sample.seen(), 100_000);
         for share in [0.1, 0.5, 0.9] {
-            let off = sample.quantile_micros(share, 0) / 100_000.0 - share;
+            let off = sample.quantile_micros(share) / 100_000.0 - share;
             assert!(off.abs() < 0.02, "{share} is off by {off}");
         }
     }
