@@ -208,6 +208,7 @@ impl Limiter {
         }
         if is_refusal && self.probe.take().is_some() {
             self.baseline.give_up(now);
+            self.window = Some(Window::new(now));
         }
         let window = self.window.get_or_insert_with(|| Window::new(call.started));
         window.ended += 1;

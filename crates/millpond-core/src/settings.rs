@@ -404,6 +404,13 @@ impl TargetSettings {
             "timeout",
             "must lie between 1ms and 1h",
         )?;
-        require(self.hold() <= LEASE_TOTAL_MAX, "hold_after_timeout", "must be at most 12h")
+        require(self.hold() <= LEASE_TOTAL_MAX, "hold_after_timeout", "must be at most 12h")?;
+        require(
+            self.adaptive
+                .and_then(|adaptive| adaptive.latency_objective)
+                .is_none_or(|objective| !objective.is_zero() && objective < self.timeout),
+            "latency_objective",
+            "must be longer than 0s and shorter than timeout",
+        )
     }
 }

@@ -6,6 +6,7 @@
 mod rivals;
 
 use crate::promises::Service;
+use crate::text;
 use fastrand::Rng;
 use millpond_core::limit::{Ended, Ending, Limiter};
 use millpond_core::settings::AdaptiveSettings;
@@ -71,9 +72,8 @@ impl Algorithm {
     }
 
     fn controller(self, cap: u32, seed: u64) -> Box<dyn Controller> {
-        let adaptive = |latency_objective| {
-            Box::new(Limiter::new(cap, TIMEOUT, AdaptiveSettings { latency_objective }))
-        };
+        let adaptive =
+            |latency_objective| Box::new(Limiter::new(cap, TIMEOUT, AdaptiveSettings { latency_objective }));
         match self {
             Self::Adaptive => adaptive(None),
             Self::Objective(objective) => adaptive(Some(objective)),
@@ -153,7 +153,7 @@ impl Scenario {
             Self { name: "… 20 ms of network beside", network: ms(20), ..usual() },
             Self { name: "… a cap of 12", cap: 12, ..usual() },
             Self {
-                name: "… exponential 2 s (a quarter of the way: 1,800 s)",
+                name: "… exponential 2 s, for 3.5 h",
                 service_time: ms(2000),
                 halved_at: Duration::from_secs(7200),
                 doubled_at: Duration::from_secs(10_800),
@@ -322,7 +322,8 @@ impl Record<'_> {
     }
 
     fn between(&self, from: Duration, until: Duration) -> &[Second] {
-        let index = |at: Duration| usize::try_from(at.as_secs()).unwrap_or(usize::MAX).min(self.seconds.len());
+        let index =
+            |at: Duration| usize::try_from(at.as_secs()).unwrap_or(usize::MAX).min(self.seconds.len());
         &self.seconds[index(from)..index(until)]
     }
 
@@ -335,8 +336,7 @@ impl Record<'_> {
     fn measure(&self, from: Duration, until: Duration, unloaded: Duration) -> Measured {
         let seconds = self.between(from, until);
         let length = until.saturating_sub(from).as_secs_f64();
-        let mut times: Vec<u32> =
-            seconds.iter().flat_map(|second| &second.times_micros).copied().collect();
+        let mut times: Vec<u32> = seconds.iter().flat_map(|second| &second.times_micros).copied().collect();
         let median = match times.len() {
             0 => 0,
             done => *times.select_nth_unstable(done / 2).1,
@@ -428,4 +428,100 @@ pub fn run(scenario: &Scenario, algorithm: Algorithm, seed: u64) -> Run {
         }
     }
     record.result()
+}
+
+/// The mean over seeds of what was measured at one moment.
+fn mean(runs: &[Run], of: impl Fn(&Run) -> Measured) -> Measured {
+    let count = runs.len() as f64;
+    let sum = |part: fn(&Measured) -> f64| runs.iter().map(|run| part(&of(run))).sum::<f64>() / count;
+    Measured {
+        of_capacity: sum(|measured| measured.of_capacity),
+        median: Duration::from_secs_f64(sum(|measured| measured.median.as_secs_f64())),
+        times_unloaded: sum(|measured| measured.times_unloaded),
+        limit: sum(|measured| measured.limit),
+        refused: sum(|measured| measured.refused),
+    }
+}
+
+/// The longest of all seeds; `never` if one never converged.
+fn longest(runs: &[Run], of: impl Fn(&Run) -> Option<Duration>) -> String {
+    let times: Option<Vec<Duration>> = runs.iter().map(of).collect();
+    let longest = times.and_then(|times| times.into_iter().max());
+    longest.map_or_else(|| "never".to_owned(), |time| text::seconds(time.as_secs_f64()))
+}
+
+fn percent(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0".to_owned(),
+        percent if percent < 0.1 => "< 0.1 %".to_owned(),
+        percent if percent < 9.95 => format!("{percent:.1} %"),
+        percent => format!("{percent:.0} %"),
+    }
+}
+
+fn cell(measured: &Measured) -> String {
+    let Measured { of_capacity, median, times_unloaded, limit, .. } = *measured;
+    let median = text::seconds(median.as_secs_f64());
+    format!("{:.0} %, {median} ({times_unloaded:.1}×), {limit:.0}", of_capacity * 100.0)
+}
+
+fn row(table: &mut String, cells: &[String]) {
+    table.push_str("| ");
+    table.push_str(&cells.join(" | "));
+    table.push_str(" |\n");
+}
+
+/// The whole comparison as tables in Markdown: the means of so many seeds.
+pub fn tables(seeds: u64) -> String {
+    let runs = |scenario: &Scenario, algorithm| -> Vec<Run> {
+        (1..=seeds).map(|seed| run(scenario, algorithm, seed)).collect()
+    };
+    let mut tables = String::from(
+        "| limit | after 300 s | after 1,200 s | 600 s after halving | found in | … after halving | … after doubling |\n\
+         |---|---|---|---|---:|---:|---:|\n",
+    );
+    for algorithm in Algorithm::ALL {
+        let runs = runs(&Scenario::usual(), algorithm);
+        let measured = [|run: &Run| run.early, |run: &Run| run.before, |run: &Run| run.halved];
+        let mut cells = vec![algorithm.name()];
+        cells.extend(measured.map(|of| cell(&mean(&runs, of))));
+        let found = [|run: &Run| run.started_in, |run: &Run| run.halved_in, |run: &Run| run.doubled_in];
+        cells.extend(found.map(|of| longest(&runs, of)));
+        row(&mut tables, &cells);
+    }
+    tables.push_str(
+        "\n| limit | refused with 16 servers | refused with 8 | after 120 s | 120 s after halving |\n\
+         |---|---:|---:|---|---|\n",
+    );
+    for algorithm in Algorithm::ALL {
+        let runs = runs(&Scenario::refusing(), algorithm);
+        let share = |of: fn(&Run) -> f64| percent(runs.iter().map(of).sum::<f64>() / runs.len() as f64);
+        let cells = [
+            algorithm.name(),
+            share(|run| run.refused_before),
+            share(|run| run.refused_halved),
+            cell(&mean(&runs, |run| run.before)),
+            cell(&mean(&runs, |run| run.halved)),
+        ];
+        row(&mut tables, &cells);
+    }
+    tables.push_str(
+        "\n| backend | before halving | halved | found in | … after halving | … after doubling | refused |\n\
+         |---|---|---|---:|---:|---:|---:|\n",
+    );
+    for scenario in Scenario::others() {
+        let runs = runs(&scenario, Algorithm::Adaptive);
+        let refused = runs.iter().map(|run| run.refused_before.max(run.refused_halved)).fold(0.0, f64::max);
+        let cells = [
+            scenario.name.to_owned(),
+            cell(&mean(&runs, |run| run.before)),
+            cell(&mean(&runs, |run| run.halved)),
+            longest(&runs, |run| run.started_in),
+            longest(&runs, |run| run.halved_in),
+            longest(&runs, |run| run.doubled_in),
+            percent(refused),
+        ];
+        row(&mut tables, &cells);
+    }
+    tables
 }

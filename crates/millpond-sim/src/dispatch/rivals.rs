@@ -90,12 +90,8 @@ pub(super) struct Vegas {
 
 impl Vegas {
     pub(super) fn new(seed: u64) -> Self {
-        let mut vegas = Self {
-            limit: LIMIT_START,
-            unloaded: None,
-            until_probe: 0.0,
-            chance: Rng::with_seed(seed),
-        };
+        let mut vegas =
+            Self { limit: LIMIT_START, unloaded: None, until_probe: 0.0, chance: Rng::with_seed(seed) };
         vegas.draw();
         vegas
     }
