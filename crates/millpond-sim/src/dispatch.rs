@@ -161,7 +161,14 @@ impl Scenario {
                 ..usual()
             },
             Self { name: "2 servers", servers: 2, ..usual() },
-            Self { name: "200 servers", servers: 200, ..usual() },
+            Self {
+                name: "200 servers, for 12 min",
+                servers: 200,
+                halved_at: Duration::from_secs(300),
+                doubled_at: Duration::from_secs(600),
+                ends_at: Duration::from_secs(720),
+                ..usual()
+            },
             Self::refusing(),
             Self { name: "… refuses in 1 ms without a queue", queue: Some(0), ..Self::refusing() },
         ]

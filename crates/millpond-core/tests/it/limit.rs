@@ -183,10 +183,10 @@ fn all_refusals_of_calls_begun_together_lower_the_limit_once() {
 #[test]
 fn a_mishap_in_a_hundred_calls_is_no_refusal() {
     let (mut limiter, now) = grown();
-    for second in 0..20 {
-        let (started, ended) = (now.plus(ms(second * 1_000)), now.plus(ms(second * 1_000 + 50)));
-        end(&mut limiter, started, ended, Ending::Done, 200);
-        end(&mut limiter, started, ended, Ending::Refused, 1);
+    for call in 0..4_000 {
+        let started = now.plus(ms(call * 5));
+        let how = if call % 200 == 100 { Ending::Refused } else { Ending::Done };
+        end(&mut limiter, started, started.plus(ms(50)), how, 1);
     }
     assert_eq!(limiter.limit(), 40);
 }
