@@ -123,9 +123,9 @@ impl Scenario {
             network: Duration::ZERO,
             queue: None,
             cap: 1000,
-            halved_at: Duration::from_secs(1200),
-            doubled_at: Duration::from_secs(1800),
-            ends_at: Duration::from_secs(2100),
+            halved_at: Duration::from_mins(20),
+            doubled_at: Duration::from_mins(30),
+            ends_at: Duration::from_mins(35),
         }
     }
 
@@ -135,9 +135,9 @@ impl Scenario {
         Self {
             name: "… refuses in 1 ms beyond a queue of 16",
             queue: Some(16),
-            halved_at: Duration::from_secs(120),
-            doubled_at: Duration::from_secs(240),
-            ends_at: Duration::from_secs(300),
+            halved_at: Duration::from_mins(2),
+            doubled_at: Duration::from_mins(4),
+            ends_at: Duration::from_mins(5),
             ..Self::usual()
         }
     }
@@ -155,18 +155,18 @@ impl Scenario {
             Self {
                 name: "… exponential 2 s, for 3.5 h",
                 service_time: ms(2000),
-                halved_at: Duration::from_secs(7200),
-                doubled_at: Duration::from_secs(10_800),
-                ends_at: Duration::from_secs(12_600),
+                halved_at: Duration::from_hours(2),
+                doubled_at: Duration::from_hours(3),
+                ends_at: Duration::from_mins(210),
                 ..usual()
             },
             Self { name: "2 servers", servers: 2, ..usual() },
             Self {
                 name: "200 servers, for 12 min",
                 servers: 200,
-                halved_at: Duration::from_secs(300),
-                doubled_at: Duration::from_secs(600),
-                ends_at: Duration::from_secs(720),
+                halved_at: Duration::from_mins(5),
+                doubled_at: Duration::from_mins(10),
+                ends_at: Duration::from_mins(12),
                 ..usual()
             },
             Self::refusing(),
@@ -365,7 +365,7 @@ impl Record<'_> {
         while begins + stretch <= until {
             let measured = self.measure(begins, begins + stretch, unloaded);
             if measured.of_capacity >= 0.9 && measured.times_unloaded <= 2.5 {
-                return Some(begins + stretch - from);
+                return Some((begins + stretch).saturating_sub(from));
             }
             begins += stretch;
         }
@@ -376,7 +376,7 @@ impl Record<'_> {
         let Scenario { halved_at, doubled_at, ends_at, .. } = *self.scenario;
         let unloaded = self.scenario.unloaded();
         let over = MEASURED_OVER.max(self.scenario.service_time * MEASURED_SERVICES).min(halved_at / 4);
-        let until = |end: Duration| self.measure(end - over, end, unloaded);
+        let until = |end: Duration| self.measure(end.saturating_sub(over), end, unloaded);
         Run {
             early: until(halved_at / 4),
             before: until(halved_at),

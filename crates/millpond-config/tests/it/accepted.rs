@@ -127,7 +127,7 @@ fn every_key_of_a_target_is_read() {
     assert_eq!(target.settings.concurrency, 40);
     assert_eq!(target.settings.rate.map(|rate| (rate.events, rate.per)), Some((30, seconds(60))));
     assert_eq!((target.settings.timeout, target.settings.hold_after_timeout), (seconds(7), Some(seconds(9))));
-    let latency_objective = Some(std::time::Duration::from_millis(150));
+    let latency_objective = Some(Duration::from_millis(150));
     assert_eq!(target.settings.adaptive, Some(AdaptiveSettings { latency_objective }));
     assert_eq!(target.headers["authorization"], "Bearer x");
     assert_eq!(target.headers.len(), 2);
