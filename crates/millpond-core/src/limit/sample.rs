@@ -77,14 +77,16 @@ mod tests {
     #[test]
     fn quantiles_are_ranks() {
         let mut sample = of([5, 1, 4, 2, 3]);
-        let quantiles = [0.0, 0.2, 0.5, 0.9, 1.0].map(|share| sample.quantile_micros(share));
-        assert_eq!(quantiles, [1.0, 1.0, 3.0, 5.0, 5.0]);
-        assert_eq!((sample.seen(), sample.mean_micros()), (5, 3.0));
+        for (share, micros) in [(0.0, 1.0), (0.2, 1.0), (0.5, 3.0), (0.9, 5.0), (1.0, 5.0)] {
+            assert!((sample.quantile_micros(share) - micros).abs() < 1e-9, "{share}");
+        }
+        assert_eq!(sample.seen(), 5);
+        assert!((sample.mean_micros() - 3.0).abs() < 1e-9);
     }
 
     #[test]
     fn nothing_has_no_quantile_and_no_mean() {
-        assert_eq!((of([]).quantile_micros(0.5), of([]).mean_micros()), (0.0, 0.0));
+        assert!(of([]).quantile_micros(0.5).abs() < 1e-9 && of([]).mean_micros().abs() < 1e-9);
     }
 
     #[test]

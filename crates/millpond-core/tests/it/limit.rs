@@ -41,18 +41,22 @@ impl Load {
         }
     }
 
+    fn inflight(&self) -> u32 {
+        u32::try_from(self.calls.len()).unwrap()
+    }
+
     /// Until the next call has ended.
     fn step(&mut self) {
-        while (self.calls.len() as u32) < self.limiter.places() {
+        while self.inflight() < self.limiter.places() {
             self.begun += 1;
-            let inflight = self.calls.len() as u32 + 1;
+            let inflight = self.inflight() + 1;
             let is_refused = inflight > self.refuses_beyond;
             let slower = f64::from(inflight.max(self.places)) / f64::from(self.places);
             let takes = if is_refused { ms(1) } else { self.takes.mul_f64(slower) };
             self.calls.insert((self.now.plus(takes), self.begun, self.now, is_refused));
         }
-        self.most = self.most.max(self.calls.len() as u32);
-        let inflight = self.calls.len() as u32;
+        self.most = self.most.max(self.inflight());
+        let inflight = self.inflight();
         let (at, _, started, is_refused) = self.calls.pop_first().unwrap();
         self.now = at;
         let how = if is_refused { Ending::Refused } else { Ending::Done };
@@ -96,7 +100,7 @@ fn probes_halve_the_places_for_a_moment_and_leave_the_limit() {
     let mut load = Load::new(16, 1000);
     load.run(60);
     let (mut probed, mut all) = (0, 0);
-    let end = load.now.plus(Duration::from_secs(300));
+    let end = load.now.plus(Duration::from_mins(5));
     while load.now < end {
         let before = load.now;
         let (places, limit) = (load.limiter.places(), load.limiter.limit());
