@@ -46,6 +46,7 @@ pub(crate) fn check_target(settings: &TargetSettings) -> Vec<Finding> {
     let neutral = |candidate: &mut TargetSettings, field: &str| match field {
         "concurrency" => candidate.concurrency = 1,
         "timeout" => candidate.timeout = Duration::from_secs(5),
+        "latency_objective" => candidate.adaptive = None,
         _ => candidate.hold_after_timeout = None,
     };
     all_errors(|| candidate.validate().inspect_err(|error| neutral(&mut candidate, error.field)), |_| None)
@@ -287,6 +288,7 @@ mod tests {
             rate: None,
             timeout: Duration::ZERO,
             hold_after_timeout: Some(Duration::MAX),
+            adaptive: None,
         };
         let fields: Vec<&str> = check_target(&settings).iter().map(|finding| finding.field).collect();
         assert_eq!(fields, ["concurrency", "timeout", "hold_after_timeout"]);

@@ -67,6 +67,7 @@ impl Target {
             rate: None,
             timeout: Duration::from_secs(5),
             hold_after_timeout: None,
+            adaptive: None,
         };
         Self { settings, url, headers: http::HeaderMap::new(), outcomes: BTreeMap::new() }
     }

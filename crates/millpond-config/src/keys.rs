@@ -29,6 +29,7 @@ pub(crate) static TARGET: Table = Table {
         "headers",
         "outcomes",
         "adaptive",
+        "latency_objective",
     ],
     unsupported: &[],
 };

@@ -14,7 +14,7 @@ use crate::quantity::format_size;
 use crate::section::Section;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
+use millpond_core::settings::{AdaptiveSettings, DeadLetterSettings, QueueSettings, RetrySettings};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -151,9 +151,18 @@ fn target(report: &mut Report<'_>, section: &Section<'_>) -> Target {
     settings.rate = section.rate(report, "rate");
     settings.timeout = section.duration(report, "timeout").unwrap_or(settings.timeout);
     settings.hold_after_timeout = section.duration(report, "hold_after_timeout");
+    let latency_objective = section.duration(report, "latency_objective");
     if section.flag(report, "adaptive") == Some(true) {
-        let help = "set it to false; concurrency is the limit";
-        section.not_supported(report, section.locate("adaptive"), "adaptive", help);
+        settings.adaptive = Some(AdaptiveSettings { latency_objective });
+    } else if section.has("latency_objective") {
+        let help = "set adaptive = true, or leave it out".to_owned();
+        let problem = "has no effect without adaptive = true".to_owned();
+        report.warning(
+            section.locate("latency_objective"),
+            &section.path_of("latency_objective"),
+            problem,
+            help,
+        );
     }
     place(report, section, check::check_target(settings).into_iter());
     if let Some(headers) = section.section(report, "headers") {

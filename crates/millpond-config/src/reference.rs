@@ -140,7 +140,16 @@ fn target(page: &mut Page) {
         "{}",
         "What a status code means where that differs from the usual: { \"404\" = \"dead\" }. Codes from 200 to 599;\n\"complete\", \"retry\", \"dead\" (a dead letter at once) or \"release\" (not now, no attempt counted). The usual:\n2xx complete; 429, and 503 with Retry-After, release; 400, 410, 413, 415, 422 dead; anything else retry.",
     );
-    page.key("adaptive", "false", "Whether the limit adapts to the target. Only false in this version.");
+    page.key(
+        "adaptive",
+        "false",
+        "Whether a limit below concurrency is found by how the target does: as many calls as it can work on without\nqueueing them. It begins with 1, doubles every second, and now and then halves for a moment to measure anew\nwhat a call takes unloaded. docs/guide/dispatch.md says when that is better than a fixed cap.",
+    );
+    page.optional(
+        "latency_objective",
+        "\"150ms\"",
+        "With adaptive = true: the limit is instead the one at which nine in ten calls take no longer than this.\nShorter than timeout. Default: no objective.",
+    );
 }
 
 fn queue(page: &mut Page) {
@@ -366,7 +375,9 @@ mod tests {
         let uncommented: String = reference_toml()
             .lines()
             .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
-            .fold(String::new(), |text, line| text + line + "\n");
+            .fold(String::new(), |text, line| text + line + "\n")
+            // What an objective is for.
+            .replace("adaptive = false", "adaptive = true");
         let Loaded { configuration, warnings } = parse(&uncommented, "reference").unwrap();
         assert_eq!(warnings, []);
         assert!(configuration.queues["example"].target.is_some(), "the examples were uncommented");

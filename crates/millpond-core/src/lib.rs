@@ -6,6 +6,7 @@
 pub mod command;
 pub mod forecast;
 pub mod identity;
+pub mod limit;
 pub mod message;
 pub mod name;
 pub mod notice;

@@ -368,6 +368,17 @@ pub struct TargetSettings {
     pub timeout: Duration,
     /// How long a call that timed out is taken to occupy the target still. `None`: as long as `timeout`.
     pub hold_after_timeout: Option<Duration>,
+    /// How the target's own limit below the hard cap is found. `None`: the hard cap is the limit.
+    #[serde(default)]
+    pub adaptive: Option<AdaptiveSettings>,
+}
+
+/// What an operator decides about an adaptive limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AdaptiveSettings {
+    /// Nine in ten calls shall take no longer. `None`: few shall queue at the target.
+    #[serde(default)]
+    pub latency_objective: Option<Duration>,
 }
 
 impl TargetSettings {
@@ -393,6 +404,13 @@ impl TargetSettings {
             "timeout",
             "must lie between 1ms and 1h",
         )?;
-        require(self.hold() <= LEASE_TOTAL_MAX, "hold_after_timeout", "must be at most 12h")
+        require(self.hold() <= LEASE_TOTAL_MAX, "hold_after_timeout", "must be at most 12h")?;
+        require(
+            self.adaptive
+                .and_then(|adaptive| adaptive.latency_objective)
+                .is_none_or(|objective| !objective.is_zero() && objective < self.timeout),
+            "latency_objective",
+            "must be longer than 0s and shorter than timeout",
+        )
     }
 }

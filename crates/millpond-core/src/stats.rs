@@ -188,8 +188,10 @@ pub struct TargetStats {
     pub name: Name,
     /// Calls that occupy it, those that timed out included.
     pub inflight: u64,
-    /// The cap in force.
+    /// The limit in force: the hard cap, or what was found below it.
     pub limit: u64,
+    /// Calls that may occupy it now: the limit, or what a probe leaves of it for a moment.
+    pub places: u64,
     /// How long it still wants to be left alone.
     pub throttled_for: Duration,
 }

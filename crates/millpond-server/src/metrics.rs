@@ -237,7 +237,11 @@ impl Snapshot {
             ("millpond_target_inflight", "Calls that occupy the target, timed-out ones included", |target| {
                 target.inflight
             }),
-            ("millpond_target_limit", "The cap in force", |target| target.limit),
+            (
+                "millpond_target_limit",
+                "Calls that may occupy the target: its concurrency, or the adaptive limit below it",
+                |target| target.limit,
+            ),
         ];
         for (name, help, value) in metrics {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -337,6 +341,7 @@ mod tests {
                 name: Name::new("t").unwrap(),
                 inflight: 1,
                 limit: 40,
+                places: 40,
                 throttled_for: Duration::ZERO,
             }],
             journal: JournalStats::default(),

@@ -5,6 +5,7 @@
 
 pub mod chart;
 pub mod direct;
+pub mod dispatch;
 pub mod host;
 pub mod outcome;
 pub mod plan;

@@ -182,6 +182,7 @@ impl Workload {
             rate: None,
             timeout: TIMEOUT,
             hold_after_timeout: None,
+            adaptive: None,
         };
         Ok(Declared { targets: vec![(target, backend)], queues: vec![(queue, settings)] })
     }

@@ -243,6 +243,7 @@ impl Scenario {
             rate: None,
             timeout: Duration::from_secs(5),
             hold_after_timeout: None,
+            adaptive: None,
         }
     }
 

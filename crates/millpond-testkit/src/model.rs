@@ -191,6 +191,9 @@ pub struct Target {
     pub called: Option<Wall>,
     /// Left alone until then.
     pub paused_until: Mono,
+    /// How many calls may occupy it as far as the core says. The hard cap, unless its limit is adaptive: how that is
+    /// found is not modelled.
+    pub places: u64,
 }
 
 /// The model.
@@ -228,7 +231,8 @@ impl Model {
             blocked: VecDeque::new(),
             turns: Turns::default(),
         };
-        let target = |settings| Target {
+        let target = |settings: TargetSettings| Target {
+            places: u64::from(settings.concurrency),
             settings,
             held_until: Vec::new(),
             starts: Vec::new(),
@@ -437,6 +441,11 @@ impl Model {
         for message in overdue.take(room.min(disk_room)) {
             message.overdue = false;
         }
+    }
+
+    /// Whether a target takes a call at `now` if there is one.
+    pub fn must_call(&self, target: usize, now: Now) -> bool {
+        self.may_call(target, now, -2) && (self.occupied(target) as u64) < self.targets[target].places
     }
 
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.

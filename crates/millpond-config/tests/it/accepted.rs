@@ -4,7 +4,7 @@ use crate::with;
 use millpond_config::{
     Configuration, ConfigurationError, PushOutcome, Target, load, parse, reference_markdown,
 };
-use millpond_core::settings::{OnExpiry, Order, Overflow, Priority, QueueSettings};
+use millpond_core::settings::{AdaptiveSettings, OnExpiry, Order, Overflow, Priority, QueueSettings};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -118,7 +118,8 @@ fn every_key_of_the_server_is_read() {
 #[test]
 fn every_key_of_a_target_is_read() {
     let target = target(
-        "rate = \"30/m\"\ntimeout = \"7s\"\nhold_after_timeout = \"9s\"\nadaptive = false\n\
+        "rate = \"30/m\"\ntimeout = \"7s\"\nhold_after_timeout = \"9s\"\nadaptive = true\n\
+         latency_objective = \"150ms\"\n\
          headers = { Authorization = \"Bearer x\", x-y = \"\" }\n\
          outcomes = { \"404\" = \"dead\", \"200\" = \"complete\", \"409\" = \"retry\", \"423\" = \"release\" }",
     );
@@ -126,6 +127,8 @@ fn every_key_of_a_target_is_read() {
     assert_eq!(target.settings.concurrency, 40);
     assert_eq!(target.settings.rate.map(|rate| (rate.events, rate.per)), Some((30, seconds(60))));
     assert_eq!((target.settings.timeout, target.settings.hold_after_timeout), (seconds(7), Some(seconds(9))));
+    let latency_objective = Some(Duration::from_millis(150));
+    assert_eq!(target.settings.adaptive, Some(AdaptiveSettings { latency_objective }));
     assert_eq!(target.headers["authorization"], "Bearer x");
     assert_eq!(target.headers.len(), 2);
     let outcomes: Vec<_> = target.outcomes.into_iter().collect();

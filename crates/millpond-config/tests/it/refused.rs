@@ -10,7 +10,6 @@ fn keys_of_later_versions_are_refused_and_not_ignored() {
         ("[auth]\n".to_owned(), "auth"),
         ("[[routes]]\npath = \"/x\"\n".to_owned(), "routes"),
         ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts"),
-        (with("adaptive = true", ""), "targets.t.adaptive"),
         (with("url2 = 1", ""), "targets.t.url2"),
         (with("", "[queues.q.alerts]\ndead = 1"), "queues.q.alerts"),
     ] {
@@ -77,10 +76,20 @@ fn a_value_of_another_type_is_refused_at_every_key() {
         ("headers = { a = 1 }", "targets.t.headers.a"),
         ("outcomes = { \"404\" = 1 }", "targets.t.outcomes.404"),
         ("adaptive = 1", "targets.t.adaptive"),
+        ("adaptive = true\nlatency_objective = \"0s\"", "targets.t.latency_objective"),
+        ("adaptive = true\nlatency_objective = \"5s\"", "targets.t.latency_objective"),
     ] {
         assert_eq!(keys_in_error(&with(line, "")), [key]);
     }
     assert_eq!(keys_in_error(&with("", "dead_letter.owner = 1")), ["queues.q.dead_letter.owner"]);
+}
+
+#[test]
+fn an_objective_without_an_adaptive_limit_is_warned_of() {
+    let loaded = parse(&with("latency_objective = \"1s\"", ""), "test").unwrap();
+    let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
+    assert_eq!((warning.severity, warning.key.as_str()), (Severity::Warning, "targets.t.latency_objective"));
+    assert_eq!(loaded.configuration.targets["t"].settings.adaptive, None);
 }
 
 #[test]

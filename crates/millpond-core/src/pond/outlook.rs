@@ -45,7 +45,7 @@ impl Pond {
         }
         // Queues that share a target take turns, so those with work share it evenly.
         let sharing = (target.working - u64::from(queue.told.working) + 1) as f64;
-        let slots = f64::from(target.settings.concurrency) / sharing;
+        let slots = f64::from(target.limit_forecast()) / sharing;
         let slots = queue.settings.concurrency.map_or(slots, |cap| slots.min(f64::from(cap)));
         let by_slots = slots / service_seconds?;
         let by_rate = target.settings.rate.map_or(f64::INFINITY, |rate| rate.per_second() / sharing);
@@ -148,8 +148,8 @@ impl Pond {
 
     fn workers(&self, number: QueueNumber) -> u64 {
         let queue = self.queue_ref(number);
-        let ceiling = self.ceiling(number);
-        if queue.target.is_some() { ceiling } else { (queue.leased.len() + queue.waiters.len()) as u64 }
+        let Some(target) = queue.target else { return (queue.leased.len() + queue.waiters.len()) as u64 };
+        self.ceiling(number).min(u64::from(self.targets[target].limit()))
     }
 
     fn ceiling(&self, number: QueueNumber) -> u64 {

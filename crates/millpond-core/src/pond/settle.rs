@@ -183,8 +183,16 @@ impl Pond {
         let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
         // A call that was given up in the middle may go on where it is worked on, like one that timed out.
         let may_go_on = timed_out || matches!(outcome, CallOutcome::Interrupted);
+        let slot = self.slot(seq);
+        // The time in which nothing ran is none of the target's.
+        let began_here = slot.message.hand_out.as_ref().is_some_and(|hand_out| hand_out.epoch == self.epoch);
+        let started = began_here.then_some(slot.started);
+        let inflight = slot.occupies.map_or(0, |target| self.targets[target].occupied);
         let target = self.free_call(seq, may_go_on, now);
         if let Some(target) = target {
+            if let Some(started) = started {
+                self.targets[target].note_ending(&outcome, started, inflight, now.mono);
+            }
             let was_down = self.targets[target].is_down();
             self.targets[target].note_outcome(&outcome, now.mono);
             if !was_down && self.targets[target].is_down() {

@@ -1,9 +1,10 @@
 //! One push target: how many calls occupy it, and when it may get the next one.
 //!
-//! Owns the hard cap and the pace. Must never choose a message.
+//! Owns the hard cap, the limit below it and the pace. Must never choose a message.
 
 use super::queue::Told;
 use crate::command::CallOutcome;
+use crate::limit::{Ended, Ending, Limiter};
 use crate::name::Name;
 use crate::rate::Pacer;
 use crate::settings::TargetSettings;
@@ -25,6 +26,8 @@ pub(super) struct Target {
     /// Calls under way, and those that timed out and may still be worked on.
     pub(super) occupied: u32,
     pacer: Option<Pacer>,
+    /// Finds the limit, if that is not just the hard cap.
+    limiter: Option<Box<Limiter>>,
     /// When its latest call began, if it has a rate.
     pub(super) called: Option<Wall>,
     /// No record but a hand-out's tells of that call.
@@ -48,11 +51,15 @@ impl Target {
     pub(super) fn new(name: Name, settings: TargetSettings) -> Self {
         // A burst of one: in no window of any length are more calls started than rate × window + 1.
         let pacer = settings.rate.map(|rate| Pacer::new(rate, 1));
+        let limiter = settings
+            .adaptive
+            .map(|adaptive| Box::new(Limiter::new(settings.concurrency, settings.timeout, adaptive)));
         Self {
             name,
             settings,
             occupied: 0,
             pacer,
+            limiter,
             called: None,
             unnoted: false,
             paused_until: Mono(i64::MIN),
@@ -81,7 +88,24 @@ impl Target {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.occupied < self.settings.concurrency
+        self.occupied < self.places()
+    }
+
+    /// Calls that may occupy it now: the limit, or what a probe leaves of it.
+    fn places(&self) -> u32 {
+        self.limiter.as_ref().map_or(self.settings.concurrency, |limiter| limiter.places())
+    }
+
+    /// The limit in force, probes apart.
+    pub(super) fn limit(&self) -> u32 {
+        self.limiter.as_ref().map_or(self.settings.concurrency, |limiter| limiter.limit())
+    }
+
+    /// The calls that a forecast counts with: the limit once it was found, until then the hard cap. A limit that is on
+    /// its way up from 1 says what was tried, and would have work refused that can be done.
+    pub(super) fn limit_forecast(&self) -> u32 {
+        let found = self.limiter.as_ref().filter(|limiter| !limiter.is_seeking());
+        found.map_or(self.settings.concurrency, |limiter| limiter.limit())
     }
 
     /// The earliest time for the next call, as far as pace and pause go.
@@ -111,6 +135,21 @@ impl Target {
     pub(super) fn free(&mut self) {
         assert!(self.occupied > 0, "target {} was freed more often than called", self.name);
         self.occupied -= 1;
+    }
+
+    /// Learns the limit from how a call ended that began at `started`, when `inflight` calls occupied the target.
+    pub(super) fn note_ending(&mut self, outcome: &CallOutcome, started: Mono, inflight: u32, now: Mono) {
+        let Some(limiter) = &mut self.limiter else { return };
+        let how = match outcome {
+            CallOutcome::Succeeded { .. } => Ending::Done,
+            CallOutcome::Throttled { .. } => Ending::Refused,
+            CallOutcome::Failed { timed_out: true, .. } => Ending::TimedOut,
+            CallOutcome::Failed { failure, .. } if matches!(failure.http_status, Some(429 | 503)) => {
+                Ending::Refused
+            }
+            CallOutcome::Failed { .. } | CallOutcome::Dead { .. } | CallOutcome::Interrupted => Ending::Other,
+        };
+        limiter.ended(Ended { started, how, inflight }, now);
     }
 
     /// Learns from how a call ended whether the target is up, and when it wants the next one.
@@ -146,7 +185,8 @@ impl Target {
         TargetStats {
             name: self.name.clone(),
             inflight: u64::from(self.occupied),
-            limit: u64::from(self.settings.concurrency),
+            limit: u64::from(self.limit()),
+            places: u64::from(self.places()),
             throttled_for: self.throttled_for(now),
         }
     }

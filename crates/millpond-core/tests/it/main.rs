@@ -21,6 +21,7 @@ mod held;
 mod keys;
 mod leases;
 mod life;
+mod limit;
 mod order;
 mod order_faults;
 mod overflow;

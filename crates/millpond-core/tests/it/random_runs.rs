@@ -293,12 +293,13 @@ fn config() -> ProptestConfig {
 }
 
 /// What must have happened at least once in the runs, or they prove less than they seem to.
-const MARKS: [&str; 43] = [
+const MARKS: [&str; 44] = [
     "a burst of dead letters pauses the queue",
     "a message stays that has expired, for dead letters are full",
     "a message stays that has expired, for the disk is full",
     "a consumer has all it may have",
     "a full disk has no room for a result",
+    "an adaptive limit is below the cap",
     "a full disk has room for no more hand-outs",
     "a class is refused what a higher one would get",
     "a dead letter goes back into a busy group",

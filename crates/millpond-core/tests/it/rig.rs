@@ -87,7 +87,7 @@ pub(crate) fn succeeded() -> CallOutcome {
 }
 
 pub(crate) fn target(concurrency: u32) -> TargetSettings {
-    TargetSettings { concurrency, rate: None, timeout: s(5), hold_after_timeout: None }
+    TargetSettings { concurrency, rate: None, timeout: s(5), hold_after_timeout: None, adaptive: None }
 }
 
 /// The pond, its clock, its log, and what it has said so far.

@@ -413,7 +413,6 @@ impl World {
         if self.pond.next_wakeup().is_some_and(|at| at <= self.now.mono) {
             return;
         }
-        self.judge_idleness();
         self.asked += 1;
         let request = RequestId(self.asked);
         self.pond.handle(Input::Command { request, command: Command::Overview }, self.now);
@@ -422,6 +421,13 @@ impl World {
             panic!("an overview is answered at once and changes nothing: {effects:?}")
         };
         for (target, stats) in targets.iter().enumerate() {
+            let cap = u64::from(self.model.targets[target].settings.concurrency);
+            assert!((1..=cap).contains(&stats.limit), "{stats:?}: a limit between 1 and the hard cap");
+            assert!((1..=stats.limit).contains(&stats.places), "{stats:?}: a probe only lowers");
+            if stats.limit < cap {
+                self.model.mark("an adaptive limit is below the cap");
+            }
+            self.model.targets[target].places = stats.places;
             assert_eq!(
                 stats.inflight,
                 self.model.occupied(target) as u64,
@@ -429,6 +435,7 @@ impl World {
                 stats.name
             );
         }
+        self.judge_idleness();
         for (queue, name) in names().iter().enumerate() {
             let stats = &views.iter().find(|view| view.name == *name).unwrap().stats;
             let count = |phase| self.model.of(queue, phase).count() as u64;
@@ -486,7 +493,7 @@ impl World {
                 self.model.mark("a consumer has all it may have");
             }
             let target = self.model.queues[queue].target;
-            let idle = target.is_some_and(|target| self.model.may_call(target, self.now, -2));
+            let idle = target.is_some_and(|target| self.model.must_call(target, self.now));
             assert!(!idle, "{seq} is not pushed though the target has room");
         }
     }

@@ -139,7 +139,13 @@ fn open_with(storage: &Faulty, declared: Declared) -> (ManuallyDrop<Engine>, Han
 
 /// One queue that is pushed to one target.
 fn pushing(concurrency: u32, rate: Option<Rate>) -> Declared {
-    let settings = TargetSettings { concurrency, rate, timeout: DEADLINE * 10, hold_after_timeout: None };
+    let settings = TargetSettings {
+        concurrency,
+        rate,
+        timeout: DEADLINE * 10,
+        hold_after_timeout: None,
+        adaptive: None,
+    };
     let target = Name::new("till").unwrap();
     let pushed = QueueSettings { target: Some(target.clone()), ..QueueSettings::default() };
     Declared { targets: vec![(target, settings)], queues: vec![(queue(), pushed)] }

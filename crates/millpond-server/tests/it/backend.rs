@@ -5,9 +5,10 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 /// What to do with one request.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(crate) enum Act {
     Reset,
     /// Wait for [`Backend::release`], then answer 200 with `ok`.
     WaitForRelease,
+    /// Wait for one of the workers, work so long, then answer 200 with `ok`.
+    Work(Arc<Semaphore>, Duration),
 }
 
 /// A request as it came.
@@ -160,6 +163,12 @@ impl Backend {
                     }
                     _ = stream.readable() => false,
                 }
+            }
+            Act::Work(workers, takes) => {
+                let worker = workers.acquire().await.unwrap();
+                tokio::time::sleep(takes).await;
+                drop(worker);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.is_ok()
             }
         }
     }

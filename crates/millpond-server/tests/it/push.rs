@@ -4,9 +4,12 @@
 
 use crate::backend::{Act, Backend, Seen, ok, status};
 use crate::harness::{Server, configuration, eventually, name, with_target};
+use millpond_core::settings::AdaptiveSettings;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Pushes one message at a target that acts so, with two attempts, and returns its status.
 async fn push_at(act: impl Fn(usize, &Seen) -> Act + Send + Sync + 'static) -> (Value, Backend) {
@@ -152,5 +155,39 @@ async fn a_connection_that_went_stale_in_the_pool_neither_fails_nor_repeats_a_ca
         eventually("the target has closed", async || backend.closed() == number).await;
     }
     assert_eq!(backend.seen().len(), 10);
+    server.stop().await;
+}
+
+/// The value of a target's metric.
+async fn of_target(server: &Server, metric: &str) -> f64 {
+    let metrics = String::from_utf8(server.get("/metrics").await.body.to_vec()).unwrap();
+    let line = format!("{metric}{{target=\"target\"}} ");
+    metrics.lines().find_map(|found| found.strip_prefix(&line)).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adaptive_target_is_given_what_it_can_work_on_and_not_its_hard_cap() {
+    let directory = tempfile::tempdir().unwrap();
+    let workers = Arc::new(Semaphore::new(4));
+    let act = move |_, _: &Seen| Act::Work(Arc::clone(&workers), Duration::from_millis(20));
+    let backend = Backend::start(act).await;
+    let mut configuration = configuration(directory.path());
+    with_target(&mut configuration, backend.address, 200);
+    configuration.targets.get_mut("target").unwrap().settings.adaptive = Some(AdaptiveSettings::default());
+    let server = Server::start(configuration).await;
+    for _ in 0..8 {
+        let batch = Value::Array(vec![json!({"body": "work"}); 120]);
+        assert_eq!(server.post("/v1/queues/push/messages/batch", &batch).await.status, 200);
+    }
+    eventually("a limit is found below the cap", async || {
+        let limit = of_target(&server, "millpond_target_limit").await;
+        (2.0..=50.0).contains(&limit)
+    })
+    .await;
+    eventually("everything is done", async || server.stats("push").await["completed_total"] == 960).await;
+    assert_eq!(backend.seen().len(), 960, "each call is made once");
+    assert!(backend.busiest() <= 100, "{} calls at once at a target with 4 workers", backend.busiest());
+    let limit = of_target(&server, "millpond_target_limit").await;
+    assert!((2.0..=50.0).contains(&limit), "{limit} for 4 workers");
     server.stop().await;
 }

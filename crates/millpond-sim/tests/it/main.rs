@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod crash;
+mod dispatch;
 mod fixture;
 mod full_disk;
 mod full_disk_bursts;

@@ -6,7 +6,8 @@ use fastrand::Rng;
 use millpond_core::name::Name;
 use millpond_core::rate::Rate;
 use millpond_core::settings::{
-    DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings, TargetSettings,
+    AdaptiveSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings,
+    TargetSettings,
 };
 use std::time::Duration;
 
@@ -113,11 +114,16 @@ impl Plan {
 
 fn target(chance: &mut Rng) -> TargetSettings {
     let per = Duration::from_secs(1);
+    let concurrency = pick(chance, &[1, 2, 5, 20]);
+    let rate = pick(chance, &[None, None, Some(3), Some(7), Some(50)]).map(|events| Rate { events, per });
+    // Nothing is drawn for it, so that the seeds of before mean what they meant.
+    let is_adaptive = concurrency > 2 && rate.is_none();
     TargetSettings {
-        concurrency: pick(chance, &[1, 2, 5, 20]),
-        rate: pick(chance, &[None, None, Some(3), Some(7), Some(50)]).map(|events| Rate { events, per }),
+        concurrency,
+        rate,
         timeout: millis(chance, 200, 3_000),
         hold_after_timeout: pick(chance, &[None, Some(0), Some(1_500)]).map(Duration::from_millis),
+        adaptive: is_adaptive.then(AdaptiveSettings::default),
     }
 }
 

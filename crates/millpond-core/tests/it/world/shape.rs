@@ -8,7 +8,8 @@ use millpond_core::message::Criticality;
 use millpond_core::name::{Label, Name};
 use millpond_core::rate::Rate;
 use millpond_core::settings::{
-    DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings, TargetSettings,
+    AdaptiveSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings,
+    TargetSettings,
 };
 use millpond_testkit::model::Labels;
 use proptest::prelude::*;
@@ -179,9 +180,11 @@ pub(crate) fn declared(shapes: &[Shape; 3]) -> Declared {
         rate: Some(Rate { events: 4, per: s(1) }),
         timeout: s(3),
         hold_after_timeout: Some(s(4)),
+        adaptive: None,
     };
+    let adaptive = TargetSettings { adaptive: Some(AdaptiveSettings::default()), ..target(2) };
     let queues = names().into_iter().zip([bounded, pushed, sharing]).collect();
-    Declared { targets: vec![(name(TARGETS[0]), target(3)), (name(TARGETS[1]), target(2))], queues }
+    Declared { targets: vec![(name(TARGETS[0]), target(3)), (name(TARGETS[1]), adaptive)], queues }
 }
 
 /// The target that a queue's settings name.

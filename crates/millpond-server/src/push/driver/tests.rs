@@ -80,8 +80,8 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
     let message = &leased.message;
     assert_eq!((message.deliveries, message.attempts, message.history.len()), (1, 0, 0), "untouched");
     let now = again.decided + PUSH_LEASE_MARGIN;
+    // Made, as it ends with its lease at the latest; it may be over by now.
     driver.begin(again, now);
-    assert_eq!(*driver.running.borrow(), 1, "it ends with its lease at the latest");
 
     let status = handle.status(accepted.seq, Some(DEADLINE)).await.unwrap();
     assert_eq!((status.message.phase, status.message.deliveries), (Phase::Succeeded, 1));
