@@ -308,7 +308,7 @@ impl Slug {
                 "idempotency-mismatch",
                 422,
                 "The idempotency key belongs to another payload",
-                "A message with this Idempotency-Key was accepted in this queue before, with another body, content type, delay, time to live, criticality, tenant or group. The earlier message stands; this one was not accepted.",
+                "A message with this Idempotency-Key was accepted in this queue before, with another body, content type, delay, time to live, criticality, tenant, group, method or path. The earlier message stands; this one was not accepted.",
                 "Use a new key for new work, and the same payload for a repetition.",
             ),
             _ => (

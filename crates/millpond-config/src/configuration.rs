@@ -2,6 +2,7 @@
 //!
 //! Owns the types and the server-wide defaults; a queue's defaults are those of `millpond-core`. Must never parse.
 
+use crate::route::Route;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct Configuration {
     pub targets: BTreeMap<Name, Target>,
     /// The queues that are declared here; others may be added while the server runs.
     pub queues: BTreeMap<Name, QueueSettings>,
+    /// Paths that lead to a queue, for clients that know nothing of Millpond. No two match alike for one method.
+    pub routes: Vec<Route>,
 }
 
 impl Default for Configuration {
@@ -41,6 +44,7 @@ impl Default for Configuration {
             max_body_bytes: 1 << 20,
             targets: BTreeMap::new(),
             queues: BTreeMap::new(),
+            routes: Vec::new(),
         }
     }
 }

@@ -15,8 +15,17 @@ pub(crate) struct Table {
 
 pub(crate) static TOP: Table = Table {
     title: "",
-    supported: &["listen", "data", "external_url", "allowed_hosts", "max_body", "targets", "queues"],
-    unsupported: &["auth", "routes", "alerts"],
+    supported: &[
+        "listen",
+        "data",
+        "external_url",
+        "allowed_hosts",
+        "max_body",
+        "targets",
+        "queues",
+        "routes",
+    ],
+    unsupported: &["auth", "alerts"],
 };
 pub(crate) static TARGET: Table = Table {
     title: "targets.NAME",
@@ -72,7 +81,24 @@ pub(crate) static DEAD_LETTER: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER];
+pub(crate) static ROUTE: Table = Table {
+    title: "[routes]",
+    supported: &[
+        "path",
+        "methods",
+        "queue",
+        "keep_headers",
+        "forward",
+        "tenant",
+        "group",
+        "idempotency_key",
+        "criticality",
+        "wait",
+    ],
+    unsupported: &["schema"],
+};
+
+pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

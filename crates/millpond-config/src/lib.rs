@@ -30,8 +30,11 @@ mod load;
 pub mod quantity;
 mod read;
 mod reference;
+mod route;
+mod routes;
 mod section;
 pub mod settings_json;
+mod template;
 mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
@@ -42,3 +45,5 @@ pub use configuration::{
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse};
 pub use reference::{reference_markdown, reference_toml};
+pub use route::{KeptHeaders, ROUTE_METHODS, Route, RoutePath, RoutePathError, is_own_path, is_traversal};
+pub use template::{Part, Source, Template, TemplateError};

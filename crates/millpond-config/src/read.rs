@@ -11,6 +11,7 @@ use crate::configuration::{
 use crate::diagnostic::{Place, Report};
 use crate::keys;
 use crate::quantity::format_size;
+use crate::routes;
 use crate::section::Section;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -42,6 +43,7 @@ pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Confi
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
+    configuration.routes = routes::routes(report, top, &configuration.queues);
     configuration
 }
 

@@ -65,6 +65,7 @@ pub fn reference_toml() -> String {
     target(&mut page);
     queue(&mut page);
     failure_path(&mut page);
+    route(&mut page);
     page.text.trim_start().to_owned()
 }
 
@@ -309,6 +310,54 @@ fn failure_path(page: &mut Page) {
     page.optional("owner", "\"team-example\"", "Who looks after them. Default: nobody.");
 }
 
+fn route(page: &mut Page) {
+    page.table(
+        "[[routes]]",
+        "A route: requests of clients that know nothing of Millpond go to a queue. One [[routes]] each.",
+    );
+    page.key(
+        "path",
+        "\"/example/{*rest}\"",
+        "Which paths: {name} stands for one segment, {*name} for all that follow, at least one. Must be given. Compared with\nwhat was sent, percent signs and all. Millpond's own paths (/v1, /metrics, /livez, /readyz, /problems,\n/openapi.json) are never taken.",
+    );
+    page.key("queue", "\"example\"", "The queue; declared in this file. Must be given.");
+    page.key(
+        "methods",
+        "[\"POST\"]",
+        "Which methods: some of GET, POST, PUT, PATCH, DELETE; \"*\" for all of them. HEAD and OPTIONS are never queued.",
+    );
+    page.key(
+        "keep_headers",
+        "[]",
+        "Headers that are stored and handed on beside content type and trace context. \"x-*\" keeps all that begin so, \"*\"\nall that are not the connection's or Millpond's; authorization and cookie only where they are listed by name.",
+    );
+    page.optional(
+        "forward",
+        "\"/v2/{rest}\"",
+        "What is appended to the target's URL, with {name} for parameters of the path. The query follows, unless there is\na question mark in it. Default: what follows the fixed beginning of the path. Percent signs stay as they came;\nempty segments, . and .. are refused with 400.",
+    );
+    page.optional(
+        "tenant",
+        "\"{header.x-customer}\"",
+        "The tenant of requests without Millpond-Tenant: {name} of the path, {header.NAME}, {query.NAME}, fixed text. If a\npart is missing or empty, there is none. Default: none.",
+    );
+    page.optional("group", "\"{query.order}\"", "The same for Millpond-Group.");
+    page.optional("idempotency_key", "\"{header.x-request-id}\"", "The same for Idempotency-Key.");
+    page.optional(
+        "criticality",
+        "\"sheddable\"",
+        "The same for Millpond-Criticality; what comes out must be one of its words.",
+    );
+    page.optional(
+        "wait",
+        "\"2s\"",
+        &format!(
+            "Callers without a Prefer of their own get the target's own answer if it is there in time, as with\nPrefer: wait=2. From 1ms to {}. Default: a 202 at once.",
+            format_duration(WAIT_MAX)
+        ),
+    );
+}
+
 /// The page `docs/reference/configuration.md`.
 pub fn reference_markdown() -> String {
     let later: Vec<String> = TABLES
@@ -348,7 +397,8 @@ when it is out of date.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loaded, parse};
+    use crate::{Loaded, Route, RoutePath, parse};
+    use millpond_core::name::Name;
 
     #[test]
     fn the_reference_is_the_default_configuration() {
@@ -357,7 +407,9 @@ mod tests {
         let mut expected = Configuration::default();
         let target = Target::new(Uri::from_static("http://127.0.0.1:9000/tasks"));
         expected.targets.insert("example".to_owned().try_into().unwrap(), target);
-        expected.queues.insert("example".to_owned().try_into().unwrap(), QueueSettings::default());
+        let queue: Name = "example".to_owned().try_into().unwrap();
+        expected.queues.insert(queue.clone(), QueueSettings::default());
+        expected.routes.push(Route::new(RoutePath::parse("/example/{*rest}").unwrap(), queue));
         assert_eq!(configuration, expected);
     }
 
@@ -381,6 +433,7 @@ mod tests {
                     let line = line.trim_start_matches('#');
                     line.starts_with(&format!("{key} = "))
                         || line.starts_with(&format!("[{key}."))
+                        || line == format!("[[{key}]]")
                         || line.ends_with(&format!(".{key}]"))
                         || (line.starts_with("backoff") && line.contains(&format!("{key} = ")))
                 };

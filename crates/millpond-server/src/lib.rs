@@ -19,6 +19,7 @@ mod push;
 mod queues;
 mod replays;
 mod router;
+mod routes;
 mod serve;
 mod shared;
 mod status;

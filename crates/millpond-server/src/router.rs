@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, no_answer_in_time, refuse};
 use crate::shared::Shared;
-use crate::{dead, enqueue, metrics, pages, queues, replays, status, workers};
+use crate::{dead, enqueue, metrics, pages, queues, replays, routes, status, workers};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -20,7 +20,7 @@ use std::task::Poll;
 use tower::Service as _;
 
 /// The table of routes.
-pub(crate) fn routes(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/queues/{queue}/messages", post(enqueue::enqueue).get(queues::messages))
         .route("/v1/queues/{queue}/messages/batch", post(enqueue::enqueue_batch))
@@ -46,14 +46,9 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .route("/readyz", get(pages::readyz))
         .route("/problems/{slug}", get(pages::problem))
         .route("/", get(pages::index))
-        .fallback(not_found)
+        .fallback(routes::enter)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(shared)
-}
-
-async fn not_found(uri: Uri) -> Refusal {
-    let detail = format!("nothing is at {:?}; GET / lists where to start", crate::paths::shown(uri.path()));
-    refuse(Slug::NotFound, detail)
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Refusal {

@@ -7,7 +7,8 @@ use crate::connections::{Closing, Connections};
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::push::driver::Driver;
-use crate::router::routes;
+use crate::router::router;
+use crate::routes::Routes;
 use crate::shared::{ResultLimits, Shared};
 use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
@@ -50,6 +51,9 @@ pub enum ServeError {
         /// The header.
         header: String,
     },
+    /// Two routes take the same requests.
+    #[error("routes: {0}")]
+    Route(#[source] matchit::InsertError),
     /// The engine could not start.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -78,6 +82,7 @@ pub async fn serve(
     let address = listener.local_addr().map_err(ServeError::Listener)?;
     check_exposure(address, insecure)?;
     check_headers(&configuration)?;
+    let routes = Routes::new(&configuration.routes).map_err(ServeError::Route)?;
     let mut engine_options = EngineOptions::new(configuration.data.clone(), declared(&configuration));
     engine_options.segment_bytes = segment_bytes.unwrap_or(engine_options.segment_bytes);
     let (mut engine, handle, calls) = tokio::task::spawn_blocking(move || Engine::open(engine_options))
@@ -91,6 +96,7 @@ pub async fn serve(
         bodies: Bodies::new(&limits, configuration.max_body_bytes),
         base_url: configuration.external_url.clone().unwrap_or_default(),
         needs_token: !is_loopback,
+        routes,
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -152,7 +158,7 @@ impl Server {
     ) -> Self {
         let driver = Driver::new(Arc::clone(&shared), &configuration.targets);
         let (close, closing) = watch::channel(Closing::Not);
-        let connections = Connections::new(Arc::clone(&shared), routes(Arc::clone(&shared)), closing);
+        let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
         let tasks =
             [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
         Self { shared, driver, connections, close, tasks }

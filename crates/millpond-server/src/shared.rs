@@ -6,6 +6,7 @@ use crate::bodies::Bodies;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
+use crate::routes::Routes;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::handle::Handle;
@@ -28,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) base_url: String,
     /// Whether a status is shown only to who has its token.
     pub(crate) needs_token: bool,
+    /// What comes in by paths that the operator has chosen.
+    pub(crate) routes: Routes,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

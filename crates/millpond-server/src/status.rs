@@ -110,7 +110,7 @@ pub(crate) async fn result(State(shared): State<Arc<Shared>>, message: MessageRe
     let content = content.ok_or_else(none)?;
     let mut response = Response::new(Body::from(content.body.clone()));
     let headers = response.headers_mut();
-    for (name, value) in &content.headers {
+    for (name, value) in content.real_headers() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }

@@ -20,4 +20,5 @@ mod overflow;
 mod problems;
 mod push;
 mod replays;
+mod routes;
 mod stop;
