@@ -11,6 +11,7 @@ use crate::labels;
 use crate::paths::QueueName;
 use crate::shared::Shared;
 use crate::view;
+use crate::waiting::{self, Patience};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -23,6 +24,7 @@ use millpond_api::types::{self, BatchAnswer, BatchMessage};
 use millpond_core::command::{Accepted, NewMessage};
 use millpond_core::message::{Content, Criticality, IdempotencyKey};
 use millpond_core::name::{Label, Name};
+use millpond_core::settings::WAIT_MAX;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,43 +122,84 @@ pub(crate) async fn enqueue(
             return Err(refusal);
         }
     };
-    accept(&shared, &queue, wish, &parts, body).await
+    accept(&shared, queue, wish, parts, body, None).await
 }
 
 /// Accepts one message, however it came.
 pub(crate) async fn accept(
     shared: &Arc<Shared>,
-    queue: &Name,
+    queue: Name,
     wish: Wish,
-    parts: &Parts,
+    parts: Parts,
     body: Body,
+    wait_of_route: Option<Duration>,
 ) -> Answer {
     let prefer = Prefer::read(&parts.headers);
-    let (body, _room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
+    let patience = match Patience::read(&parts.headers, prefer, wait_of_route, &shared.limits) {
+        Ok(patience) => patience,
+        Err(refusal) => {
+            discard(body);
+            return Err(refusal);
+        }
+    };
+    // Whoever waits keeps nothing of the request.
+    drop(parts);
+    let applied = Applied { prefer, waits: patience.is_some() };
+    let (body, room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
     let delay = wish.delay;
-    let message = wish.message(shared, queue, body);
+    let message = wish.message(shared, &queue, body);
+    let entering = patience.map(|patience| (shared.answers.enter(), patience));
     let mut results = shared
         .handle
         .enqueue(queue.clone(), vec![message])
         .await
         .map_err(|error| refused(&error, queue.as_str()))?;
-    match results.pop().expect("one answer per message") {
-        Ok(accepted) => {
-            // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
-            let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
-            let result_in = held_back.saturating_add(accepted.result_in);
-            Ok(accepted_answer(shared, queue, &accepted, result_in, prefer))
-        }
-        Err(error) => Err(Refusal(Box::new(error.problem(queue.as_str())))),
+    drop(room);
+    let accepted = match results.pop().expect("one answer per message") {
+        Ok(accepted) => accepted,
+        Err(error) => return Err(Refusal(Box::new(error.problem(queue.as_str())))),
+    };
+    if let Some((entering, patience)) = entering
+        && let Some(response) = waiting::answer(shared, entering, patience, &accepted, applied).await
+    {
+        return Ok(response);
+    }
+    // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
+    let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
+    let result_in = held_back.saturating_add(accepted.result_in);
+    Ok(accepted_answer(shared, &queue, &accepted, Some(result_in), applied))
+}
+
+/// Which preferences of the caller were followed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Applied {
+    /// What it said.
+    pub(crate) prefer: Prefer,
+    /// Whether it waited.
+    pub(crate) waits: bool,
+}
+
+impl Applied {
+    /// Says so in the answer.
+    pub(crate) fn mark(self, response: &mut Response) {
+        let wait = self.prefer.wait.filter(|_| self.waits).map(|wait| wait.min(WAIT_MAX).as_secs());
+        let text = match (self.prefer.respond_async, wait) {
+            (false, None) => return,
+            (true, None) => "respond-async".to_owned(),
+            (false, Some(wait)) => format!("wait={wait}"),
+            (true, Some(wait)) => format!("respond-async, wait={wait}"),
+        };
+        response.headers_mut().insert(PREFERENCE_APPLIED, value(text));
     }
 }
 
-fn accepted_answer(
+/// The 202; `result_in` is `None` once no other status will come.
+pub(crate) fn accepted_answer(
     shared: &Shared,
     queue: &Name,
     accepted: &Accepted,
-    result_in: Duration,
-    prefer: Prefer,
+    result_in: Option<Duration>,
+    applied: Applied,
 ) -> Response {
     let keys = shared.handle.keys();
     let id = keys.id(accepted.seq).to_string();
@@ -175,13 +218,13 @@ fn accepted_answer(
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
     headers.insert(header::LOCATION, value(status_url));
-    headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(result_in)));
+    if let Some(result_in) = result_in {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(result_in)));
+    }
     if accepted.duplicate {
         headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
-    if prefer.respond_async {
-        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
-    }
+    applied.mark(&mut response);
     response
 }
 

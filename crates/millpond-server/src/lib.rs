@@ -2,6 +2,7 @@
 //!
 //! Owns everything between a socket and the engine. Must never hold a rule of the queue: those are the engine's.
 
+mod answers;
 mod bodies;
 mod connections;
 mod dead;
@@ -25,6 +26,7 @@ mod shared;
 mod status;
 mod unrepeated;
 pub mod view;
+mod waiting;
 mod workers;
 
 pub use limits::Limits;

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Uri, header};
+use http::{HeaderValue, Method, Uri, header};
 use matchit::{InsertError, Params};
 use millpond_api::problem::Slug;
 use millpond_config::{Part, Route, Source, Template, is_own_path, is_traversal};
@@ -99,7 +99,7 @@ pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -
             return Err(not_found(&parts.uri));
         }
     };
-    enqueue::accept(&shared, &route.queue, wish, &parts, body).await
+    enqueue::accept(&shared, route.queue.clone(), wish, parts, body, route.wait).await
 }
 
 fn not_found(uri: &Uri) -> Refusal {
@@ -229,13 +229,7 @@ fn keep_headers(
     headers: &http::HeaderMap,
     kept: &mut Vec<(String, String)>,
 ) -> Result<(), Refusal> {
-    let connection: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        .collect();
+    let connection = headers::of_the_connection(headers);
     for (name, value) in headers {
         if !route.keep_headers.keeps(name) || connection.contains(name) {
             continue;

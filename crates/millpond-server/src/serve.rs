@@ -2,6 +2,7 @@
 //!
 //! Owns the order in which its parts start and end. Must never return before the engine has written what it holds.
 
+use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::connections::{Closing, Connections};
 use crate::guard::Guard;
@@ -97,6 +98,7 @@ pub async fn serve(
         base_url: configuration.external_url.clone().unwrap_or_default(),
         needs_token: !is_loopback,
         routes,
+        answers: Answers::default(),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),

@@ -2,6 +2,7 @@
 //!
 //! Owns the handle on the engine and the facts about this server. Must never hold anything per request.
 
+use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) needs_token: bool,
     /// What comes in by paths that the operator has chosen.
     pub(crate) routes: Routes,
+    /// The targets' own answers, for those who wait for them.
+    pub(crate) answers: Answers,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

@@ -6,13 +6,14 @@
 use super::address::address;
 use super::client::{self, Answered, EXCERPT_BYTES_MAX, Pool};
 use super::outcome::{Verdict, retry_after, verdict};
+use crate::answers::{Answers, TargetAnswer};
 use crate::enqueue::DEFAULT_CONTENT_TYPE;
 use crate::headers::value;
 use crate::labels;
 use crate::shared::Shared;
 use crate::view;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Full;
 use millpond_config::{PushOutcome, Target as TargetConfiguration};
 use millpond_core::command::{CallOutcome, Leased};
@@ -136,6 +137,7 @@ impl Driver {
         let mut release = self.release.subscribe();
         let target = &self.targets[call.target.0];
         let leased = &call.delivery.leased;
+        let answers = &self.shared.answers;
         let result_limit = self.shared.result_limits.get(&leased.queue);
         let request = match self.request(target, leased, &call.delivery.content) {
             Ok(request) => request,
@@ -146,11 +148,19 @@ impl Driver {
         };
         let exchange = client::call(&target.pool, request, |response| {
             let succeeds = verdict(response.status().as_u16(), None, &target.outcomes) == Verdict::Succeeded;
-            if succeeds { result_limit } else { EXCERPT_BYTES_MAX }
+            // A refusal is read whole for a caller who waits for it.
+            if succeeds || answers.wants(leased.receipt.seq) { result_limit } else { EXCERPT_BYTES_MAX }
         });
         let outcome = tokio::select! {
             biased;
-            ended = tokio::time::timeout(target.timeout, exchange) => outcome(target, ended.ok()),
+            ended = tokio::time::timeout(target.timeout, exchange) => {
+                let ended = ended.ok();
+                if let Some(Ok(answered)) = &ended && answers.wants(leased.receipt.seq) {
+                    // Before the engine hears of the end: whoever waits looks here once that is durable.
+                    keep_answer(answers, target, leased, answered);
+                }
+                outcome(target, ended)
+            }
             _ = release.wait_for(|&release| release) => CallOutcome::Interrupted,
         };
         log(target, &leased.queue, &outcome);
@@ -199,6 +209,18 @@ impl Driver {
         }
         headers.insert("idempotency-key", id);
         Ok(request)
+    }
+}
+
+/// Keeps an answer that ends the message's life, if it was read whole.
+fn keep_answer(answers: &Answers, target: &Target, leased: &Leased, answered: &Answered) {
+    let pause = retry_after(&answered.headers, jiff::Timestamp::now());
+    let verdict = verdict(answered.status, pause, &target.outcomes);
+    let Ok(status) = StatusCode::from_u16(answered.status) else { return };
+    if matches!(verdict, Verdict::Succeeded | Verdict::Dead) && !answered.is_cut {
+        let (headers, body) = (answered.headers.clone(), answered.body.clone());
+        let delivery = leased.message.delivery();
+        answers.put(leased.receipt.seq, TargetAnswer { delivery, status, headers, body });
     }
 }
 

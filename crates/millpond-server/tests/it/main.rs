@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod answers;
 mod backend;
 mod blocking;
 mod careless;
