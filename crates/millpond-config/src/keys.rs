@@ -94,8 +94,9 @@ pub(crate) static ROUTE: Table = Table {
         "idempotency_key",
         "criticality",
         "wait",
+        "schema",
     ],
-    unsupported: &["schema"],
+    unsupported: &[],
 };
 
 pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE];

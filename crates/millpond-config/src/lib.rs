@@ -32,6 +32,7 @@ mod read;
 mod reference;
 mod route;
 mod routes;
+mod schema;
 mod section;
 pub mod settings_json;
 mod template;
@@ -43,7 +44,8 @@ pub use configuration::{
     BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure, is_reserved_header,
 };
 pub use diagnostic::{Diagnostic, Severity};
-pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse};
+pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse, parse_with};
 pub use reference::{reference_markdown, reference_toml};
 pub use route::{KeptHeaders, ROUTE_METHODS, Route, RoutePath, RoutePathError, is_own_path, is_traversal};
+pub use schema::{Misfit, SCHEMA_BYTES_MAX, Schema, SchemaError};
 pub use template::{Part, Source, Template, TemplateError};

@@ -10,6 +10,7 @@ use crate::configuration::{
 };
 use crate::diagnostic::{Place, Report};
 use crate::keys;
+use crate::load::ReadFile;
 use crate::quantity::format_size;
 use crate::routes;
 use crate::section::Section;
@@ -20,7 +21,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Reads the whole configuration. What is reported as an error has its default in the result.
-pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Configuration {
+pub(crate) fn configuration(
+    report: &mut Report<'_>,
+    top: &Section<'_>,
+    files: ReadFile<'_>,
+) -> Configuration {
     // Before anything is reported that might show the line of a header.
     top.conceal_headers(report);
     top.check_keys(report, &keys::TOP);
@@ -43,7 +48,7 @@ pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Confi
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
-    configuration.routes = routes::routes(report, top, &configuration.queues);
+    configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
 }
 

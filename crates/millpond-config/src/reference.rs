@@ -356,6 +356,11 @@ fn route(page: &mut Page) {
             format_duration(WAIT_MAX)
         ),
     );
+    page.optional(
+        "schema",
+        "\"schemas/example.json\"",
+        "What bodies must look like: a file with a JSON Schema, relative to the directory of this one. It may refer to\nitself only, and its patterns have no look-around and no back-references. A body that is not JSON is refused\nwith 415 or 422, one that does not fit with 422. Default: any body.",
+    );
 }
 
 /// The page `docs/reference/configuration.md`.
@@ -397,7 +402,7 @@ when it is out of date.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loaded, Route, RoutePath, parse};
+    use crate::{Loaded, Route, RoutePath, parse, parse_with};
     use millpond_core::name::Name;
 
     #[test]
@@ -419,7 +424,8 @@ mod tests {
             .lines()
             .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
             .fold(String::new(), |text, line| text + line + "\n");
-        let Loaded { configuration, warnings } = parse(&uncommented, "reference").unwrap();
+        let Loaded { configuration, warnings } =
+            parse_with(&uncommented, "reference", &|_| Ok(b"{}".to_vec())).unwrap();
         assert_eq!(warnings, []);
         assert!(configuration.queues["example"].target.is_some(), "the examples were uncommented");
     }

@@ -4,6 +4,7 @@
 //! look at the rest of the configuration: whether its queue is there is checked where it is read.
 
 use crate::configuration::is_reserved_header;
+use crate::schema::Schema;
 use crate::template::Template;
 use http::{HeaderName, Method, header};
 use millpond_core::name::Name;
@@ -36,6 +37,8 @@ pub struct Route {
     pub criticality: Option<Template>,
     /// How long a caller that does not say it waits for the target's own answer.
     pub wait: Option<Duration>,
+    /// What bodies must look like.
+    pub schema: Option<Schema>,
 }
 
 impl Route {
@@ -52,6 +55,7 @@ impl Route {
             idempotency_key: None,
             criticality: None,
             wait: None,
+            schema: None,
         }
     }
 }

@@ -5,7 +5,10 @@
 
 use crate::diagnostic::{Place, Report};
 use crate::keys::{self, nearest};
+use crate::load::ReadFile;
+use crate::quantity::{format_duration, format_size};
 use crate::route::{Keeping, KeptHeaders, ROUTE_METHODS, Route, RoutePath};
+use crate::schema::{SCHEMA_BYTES_MAX, Schema};
 use crate::section::Section;
 use crate::template::{Part, Source, Template};
 use http::Method;
@@ -13,6 +16,7 @@ use millpond_core::message::Criticality;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, WAIT_MAX};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// Reads every route; those in error are left out.
@@ -20,6 +24,7 @@ pub(crate) fn routes(
     report: &mut Report<'_>,
     top: &Section<'_>,
     queues: &BTreeMap<Name, QueueSettings>,
+    files: ReadFile<'_>,
 ) -> Vec<Route> {
     let mut taken = Taken::default();
     let mut routes = Vec::new();
@@ -31,8 +36,9 @@ pub(crate) fn routes(
             taken.add(report, &section, path, &methods);
         }
         let queue = queue(report, &section, queues);
+        let schema = schema(report, &section, files);
         let (Some(path), Some(queue)) = (path, queue) else { continue };
-        routes.push(rest(report, &section, Route { methods, ..Route::new(path, queue) }));
+        routes.push(rest(report, &section, Route { methods, schema, ..Route::new(path, queue) }));
     }
     routes
 }
@@ -162,7 +168,7 @@ fn rest(report: &mut Report<'_>, section: &Section<'_>, route: Route) -> Route {
     }
     let wait = section.duration(report, "wait");
     if wait.is_some_and(|wait| wait > WAIT_MAX || wait < Duration::from_millis(1)) {
-        let problem = format!("must lie between 1ms and {}", crate::quantity::format_duration(WAIT_MAX));
+        let problem = format!("must lie between 1ms and {}", format_duration(WAIT_MAX));
         section.wrong(report, "wait", problem, "leave it out for answers at once".to_owned());
     }
     Route {
@@ -174,6 +180,32 @@ fn rest(report: &mut Report<'_>, section: &Section<'_>, route: Route) -> Route {
         criticality,
         wait,
         ..route
+    }
+}
+
+fn schema(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -> Option<Schema> {
+    let text = section.text(report, "schema", "the path of a JSON Schema in quotes")?;
+    let path = Path::new(text);
+    let bytes = match files(path) {
+        Ok(bytes) if bytes.len() as u64 <= SCHEMA_BYTES_MAX => bytes,
+        Ok(_) => {
+            let problem = format!("{text} is larger than {}", format_size(SCHEMA_BYTES_MAX));
+            section.wrong(report, "schema", problem, "is it the right file?".to_owned());
+            return None;
+        }
+        Err(error) => {
+            let help = "write its path as seen from the directory of this file".to_owned();
+            section.wrong(report, "schema", format!("cannot read {text}: {error}"), help);
+            return None;
+        }
+    };
+    match Schema::compile(path, &bytes) {
+        Ok(schema) => Some(schema),
+        Err(error) => {
+            let help = "correct the schema; see https://json-schema.org".to_owned();
+            section.wrong(report, "schema", error.to_string(), help);
+            None
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::headers::{self, Prefer, value};
 use crate::json::{Object, read_json_keeping_room};
 use crate::labels;
 use crate::paths::QueueName;
+use crate::schemas;
 use crate::shared::Shared;
 use crate::view;
 use crate::waiting::{self, Patience};
@@ -21,6 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use millpond_api::encoding;
 use millpond_api::problem::{Problem, Slug};
 use millpond_api::types::{self, BatchAnswer, BatchMessage};
+use millpond_config::Route;
 use millpond_core::command::{Accepted, NewMessage};
 use millpond_core::message::{Content, Criticality, IdempotencyKey};
 use millpond_core::name::{Label, Name};
@@ -132,20 +134,24 @@ pub(crate) async fn accept(
     wish: Wish,
     parts: Parts,
     body: Body,
-    wait_of_route: Option<Duration>,
+    route: Option<&Route>,
 ) -> Answer {
     let prefer = Prefer::read(&parts.headers);
-    let patience = match Patience::read(&parts.headers, prefer, wait_of_route, &shared.limits) {
-        Ok(patience) => patience,
-        Err(refusal) => {
-            discard(body);
-            return Err(refusal);
-        }
-    };
+    let patience =
+        match Patience::read(&parts.headers, prefer, route.and_then(|route| route.wait), &shared.limits) {
+            Ok(patience) => patience,
+            Err(refusal) => {
+                discard(body);
+                return Err(refusal);
+            }
+        };
     // Whoever waits keeps nothing of the request.
     drop(parts);
     let applied = Applied { prefer, waits: patience.is_some() };
     let (body, room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
+    if let Some(schema) = route.and_then(|route| route.schema.as_ref()) {
+        schemas::check(schema, &body).await?;
+    }
     let delay = wish.delay;
     let message = wish.message(shared, &queue, body);
     let entering = patience.map(|patience| (shared.answers.enter(), patience));

@@ -21,6 +21,7 @@ mod queues;
 mod replays;
 mod router;
 mod routes;
+mod schemas;
 mod serve;
 mod shared;
 mod status;

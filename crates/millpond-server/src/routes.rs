@@ -9,6 +9,7 @@ use crate::errors::{Answer, Refusal, refuse};
 use crate::headers;
 use crate::labels;
 use crate::paths::shown;
+use crate::schemas;
 use crate::shared::Shared;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
@@ -99,7 +100,7 @@ pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -
             return Err(not_found(&parts.uri));
         }
     };
-    enqueue::accept(&shared, route.queue.clone(), wish, parts, body, route.wait).await
+    enqueue::accept(&shared, route.queue.clone(), wish, parts, body, Some(&route)).await
 }
 
 fn not_found(uri: &Uri) -> Refusal {
@@ -120,7 +121,10 @@ fn other_methods(methods: &[&Method], parts: &Parts) -> Response {
 /// What a request says as a message.
 fn wish(route: &Route, parameters: &Params<'_, '_>, parts: &Parts) -> Result<Wish, Refusal> {
     let path = forwarded(route, parameters, &parts.uri)?;
-    let keeps_coding = route.keep_headers.keeps(&header::CONTENT_ENCODING);
+    if route.schema.is_some() {
+        schemas::refuse_other_types(&parts.headers)?;
+    }
+    let keeps_coding = route.schema.is_none() && route.keep_headers.keeps(&header::CONTENT_ENCODING);
     let mut wish = Wish::from_headers(&parts.headers, keeps_coding)?;
     let trace_context = std::mem::take(&mut wish.headers);
     wish.headers.push((Content::METHOD.to_owned(), parts.method.to_string()));

@@ -4,10 +4,14 @@
 
 use crate::backend::{Backend, Seen, ok};
 use crate::harness::{Server, configuration, eventually, with_target};
-use millpond_config::{Configuration, parse};
+use millpond_config::{Configuration, parse_with};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::path::Path;
+
+/// What a route that names a schema gets.
+const SCHEMA: &[u8] =
+    br#"{"type": "object", "required": ["name"], "properties": {"age": {"type": "integer"}}}"#;
 
 /// A configuration with the target's queue `push`, a pull queue `q`, and these routes.
 pub(crate) fn with_routes(directory: &Path, backend: Option<SocketAddr>, routes: &str) -> Configuration {
@@ -16,7 +20,8 @@ pub(crate) fn with_routes(directory: &Path, backend: Option<SocketAddr>, routes:
         with_target(&mut configuration, address, 2);
     }
     let text = format!("[queues.q]\n[queues.push]\n{routes}");
-    let loaded = parse(&text, "millpond.toml").unwrap_or_else(|error| panic!("{error}"));
+    let schema = |_: &Path| Ok(SCHEMA.to_vec());
+    let loaded = parse_with(&text, "millpond.toml", &schema).unwrap_or_else(|error| panic!("{error}"));
     configuration.routes = loaded.configuration.routes;
     configuration
 }
@@ -284,5 +289,47 @@ async fn a_route_is_bounded_like_its_queue() {
     assert_eq!(server.send("POST", "/in", &[("millpond-delay", "soon")], "x").await.slug(), "malformed");
     assert_eq!(server.send("POST", "/in", &[], "x").await.status, 202);
     assert_eq!(server.send("POST", "/in", &[], "x").await.slug(), "queue-full");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_fit_its_schema_is_refused_while_the_caller_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let route = "[[routes]]\npath = \"/in\"\nqueue = \"q\"\nschema = \"s.json\"\nkeep_headers = [\"*\"]";
+    let server = Server::start(with_routes(directory.path(), None, route)).await;
+    let send = async |content_type: &str, body: String| {
+        server.send("POST", "/in", &[("content-type", content_type)], body).await
+    };
+    for content_type in ["text/plain", "application/x-www-form-urlencoded"] {
+        let answer = send(content_type, "{\"name\": \"ada\"}".to_owned()).await;
+        assert_eq!(answer.slug(), "unsupported-media-type", "{content_type}");
+    }
+    assert_eq!(server.send("POST", "/in", &[], "{}").await.slug(), "unsupported-media-type");
+    let compressed = [("content-type", "application/json"), ("content-encoding", "gzip")];
+    assert_eq!(server.send("POST", "/in", &compressed, "{}").await.slug(), "unsupported-media-type");
+    let json = "application/json";
+    for (body, place) in [("{\n  \"name\": }", "line 2 column 11"), ("", "empty"), ("{\"a\":1,\"a\":2}", "a")]
+    {
+        let answer = send(json, body.to_owned()).await;
+        assert_eq!(answer.slug(), "invalid-message", "{body}");
+        assert!(answer.json()["detail"].as_str().unwrap().contains(place), "{answer:?}");
+    }
+    let filler = "x".repeat(20_000);
+    for body in
+        ["{\"age\": \"S3CRET\"}".to_owned(), format!("{{\"age\": \"S3CRET\", \"filler\": \"{filler}\"}}")]
+    {
+        let answer = send(json, body).await;
+        assert_eq!(answer.slug(), "invalid-message");
+        let problem = answer.json();
+        let pointers: Vec<_> =
+            problem["errors"].as_array().unwrap().iter().map(|error| error["pointer"].clone()).collect();
+        assert!(pointers.contains(&json!("#")) && pointers.contains(&json!("#/age")), "{problem}");
+        assert!(!problem.to_string().contains("S3CRET"), "{problem}");
+    }
+    assert_eq!(server.stats("q").await["ready"], 0);
+    for content_type in [json, "application/enrollment+json; charset=utf-8"] {
+        assert_eq!(send(content_type, "{\"name\": \"ada\"}".to_owned()).await.status, 202, "{content_type}");
+    }
+    assert_eq!(send(json, format!("{{\"name\": \"{filler}\"}}")).await.status, 202);
     server.stop().await;
 }
