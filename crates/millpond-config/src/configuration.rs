@@ -2,6 +2,7 @@
 //!
 //! Owns the types and the server-wide defaults; a queue's defaults are those of `millpond-core`. Must never parse.
 
+use crate::cors::Cors;
 use crate::route::Route;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
@@ -32,6 +33,8 @@ pub struct Configuration {
     pub queues: BTreeMap<Name, QueueSettings>,
     /// Paths that lead to a queue, for clients that know nothing of Millpond. No two match alike for one method.
     pub routes: Vec<Route>,
+    /// Which web pages of other sites may call; `None`: none.
+    pub cors: Option<Cors>,
 }
 
 impl Default for Configuration {
@@ -45,6 +48,7 @@ impl Default for Configuration {
             targets: BTreeMap::new(),
             queues: BTreeMap::new(),
             routes: Vec::new(),
+            cors: None,
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) static TOP: Table = Table {
         "targets",
         "queues",
         "routes",
+        "cors",
     ],
     unsupported: &["auth", "alerts"],
 };
@@ -99,7 +100,13 @@ pub(crate) static ROUTE: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE];
+pub(crate) static CORS: Table = Table {
+    title: "cors",
+    supported: &["origins", "headers", "expose", "max_age", "credentials"],
+    unsupported: &[],
+};
+
+pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

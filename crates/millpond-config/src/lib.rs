@@ -24,6 +24,7 @@
 mod address;
 mod check;
 mod configuration;
+mod cors;
 mod diagnostic;
 mod keys;
 mod load;
@@ -43,6 +44,7 @@ pub use check::{Finding, check_queue, check_surroundings};
 pub use configuration::{
     BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure, is_reserved_header,
 };
+pub use cors::Cors;
 pub use diagnostic::{Diagnostic, Severity};
 pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse, parse_with};
 pub use reference::{reference_markdown, reference_toml};

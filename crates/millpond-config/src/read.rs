@@ -8,6 +8,7 @@ use crate::check::{self, Finding};
 use crate::configuration::{
     BODY_BYTES_MAX, Configuration, PushOutcome, Target, check_exposure, is_reserved_header,
 };
+use crate::cors;
 use crate::diagnostic::{Place, Report};
 use crate::keys;
 use crate::load::ReadFile;
@@ -48,6 +49,7 @@ pub(crate) fn configuration(
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
+    configuration.cors = cors::cors(report, top);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
 }

@@ -3,6 +3,7 @@
 //! Owns the explanation of each key. Must never state a default of its own: values are taken from the types.
 
 use crate::configuration::{BODY_BYTES_MAX, Configuration, Target};
+use crate::cors::Cors;
 use crate::keys::TABLES;
 use crate::load::FILE_BYTES_MAX;
 use crate::quantity::{format_duration, format_size};
@@ -66,6 +67,7 @@ pub fn reference_toml() -> String {
     queue(&mut page);
     failure_path(&mut page);
     route(&mut page);
+    cors(&mut page);
     page.text.trim_start().to_owned()
 }
 
@@ -363,6 +365,34 @@ fn route(page: &mut Page) {
     );
 }
 
+fn cors(page: &mut Page) {
+    let fresh = Cors::default();
+    let names = |names: &[http::HeaderName]| {
+        format!("{:?}", names.iter().map(http::HeaderName::as_str).collect::<Vec<_>>())
+    };
+    page.table(
+        "[cors]",
+        "Which web pages of other sites may call routes, POST /v1/queues/{queue}/messages and /v1/messages/{id}…;\nnever the calls of operators and workers.",
+    );
+    page.key(
+        "origins",
+        "[]",
+        "Their origins, such as \"https://app.example.com\", exactly as browsers send them; \"*\": any. Empty: no page of\nanother site is let in.",
+    );
+    page.key("headers", &names(&fresh.headers), "Request headers that they may set.");
+    page.key("expose", &names(&fresh.expose), "Response headers that they may read.");
+    page.key(
+        "max_age",
+        &text(format_duration(fresh.max_age)),
+        "How long a browser may remember what it was told before a call. At most 24h.",
+    );
+    page.key(
+        "credentials",
+        &fresh.credentials.to_string(),
+        "Whether cookies and the like may come along. Not together with \"*\".",
+    );
+}
+
 /// The page `docs/reference/configuration.md`.
 pub fn reference_markdown() -> String {
     let later: Vec<String> = TABLES
@@ -440,6 +470,7 @@ mod tests {
                     line.starts_with(&format!("{key} = "))
                         || line.starts_with(&format!("[{key}."))
                         || line == format!("[[{key}]]")
+                        || line == format!("[{key}]")
                         || line.ends_with(&format!(".{key}]"))
                         || (line.starts_with("backoff") && line.contains(&format!("{key} = ")))
                 };

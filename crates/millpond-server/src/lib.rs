@@ -5,6 +5,7 @@
 mod answers;
 mod bodies;
 mod connections;
+mod cors;
 mod dead;
 mod enqueue;
 mod errors;

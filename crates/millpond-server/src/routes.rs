@@ -35,7 +35,7 @@ pub(crate) enum Found<'routes, 'path> {
     /// A route takes it.
     Route(&'routes Arc<Route>, Params<'routes, 'path>),
     /// Routes take the path, but with these methods.
-    OtherMethods(Vec<&'routes Method>),
+    OtherMethods(Vec<Method>),
     /// Nothing is there.
     Nothing,
 }
@@ -68,13 +68,21 @@ impl Routes {
         if let Some(found) = self.by_method.get(method).and_then(|router| router.at(path).ok()) {
             return Found::Route(found.value, found.params);
         }
-        let mut others: Vec<&Method> = self
-            .by_method
-            .iter()
-            .filter_map(|(method, router)| router.at(path).is_ok().then_some(method))
-            .collect();
-        others.sort_unstable_by_key(|method| method.as_str());
+        let others = self.methods(path);
         if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others) }
+    }
+}
+
+impl Routes {
+    /// The methods that routes take at `path`.
+    pub(crate) fn methods(&self, path: &str) -> Vec<Method> {
+        if is_own_path(path) {
+            return Vec::new();
+        }
+        let taking = self.by_method.iter().filter(|(_, router)| router.at(path).is_ok());
+        let mut methods: Vec<Method> = taking.map(|(method, _)| method.clone()).collect();
+        methods.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        methods
     }
 }
 
@@ -108,8 +116,8 @@ fn not_found(uri: &Uri) -> Refusal {
     refuse(Slug::NotFound, detail)
 }
 
-fn other_methods(methods: &[&Method], parts: &Parts) -> Response {
-    let names: Vec<&str> = methods.iter().map(|method| method.as_str()).collect();
+fn other_methods(methods: &[Method], parts: &Parts) -> Response {
+    let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
     let allow = names.join(", ");
     let path = shown(parts.uri.path());
     let detail = format!("the route at {path:?} takes {allow}, not {}", parts.method);

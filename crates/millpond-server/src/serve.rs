@@ -5,6 +5,7 @@
 use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::connections::{Closing, Connections};
+use crate::cors::Cors;
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::push::driver::Driver;
@@ -98,6 +99,7 @@ pub async fn serve(
         base_url: configuration.external_url.clone().unwrap_or_default(),
         needs_token: !is_loopback,
         routes,
+        cors: configuration.cors.as_ref().map(Cors::new),
         answers: Answers::default(),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,

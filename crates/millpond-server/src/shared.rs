@@ -4,6 +4,7 @@
 
 use crate::answers::Answers;
 use crate::bodies::Bodies;
+use crate::cors::Cors;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) needs_token: bool,
     /// What comes in by paths that the operator has chosen.
     pub(crate) routes: Routes,
+    /// The pages of other sites that may come.
+    pub(crate) cors: Option<Cors>,
     /// The targets' own answers, for those who wait for them.
     pub(crate) answers: Answers,
     /// The check at the front door.

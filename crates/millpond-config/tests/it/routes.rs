@@ -113,3 +113,24 @@ error: routes[2].path: line 10: /a/{z} takes the same PUT requests as /a/{y} in 
 millpond.toml: 1 error"
     );
 }
+
+#[test]
+fn pages_are_let_in_by_name_and_never_all_of_them_with_credentials() {
+    let cors =
+        |lines: &str| parse(&format!("[cors]\n{lines}"), "millpond.toml").map(|it| it.configuration.cors);
+    assert_eq!(cors(""), Ok(None));
+    let named =
+        cors("origins = [\"https://a.example\"]\ncredentials = true\nexpose = [\"x-a\"]").unwrap().unwrap();
+    assert_eq!((named.origins.unwrap().len(), named.credentials, named.expose.len()), (1, true, 1));
+    assert_eq!(cors("origins = [\"*\"]").unwrap().unwrap().origins, None);
+    for (lines, why) in [
+        ("origins = [\"*\"]\ncredentials = true", "every page on the web"),
+        ("origins = [\"https://a.example/\"]", "not an origin"),
+        ("headers = [\"*\"]", "not the name of a header"),
+        ("max_age = \"2d\"", "longer than 24h"),
+        ("origin = []", "did you mean `origins`?"),
+    ] {
+        let said = cors(lines).unwrap_err().to_string();
+        assert!(said.contains(why), "{lines}: {said}");
+    }
+}

@@ -10,6 +10,7 @@ mod backend;
 mod blocking;
 mod careless;
 mod consumers;
+mod cors;
 mod faults;
 mod fuzz;
 mod harness;
