@@ -100,7 +100,7 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigurationError> {
         path: path.to_owned(),
         valid_up_to: error.utf8_error().valid_up_to(),
     })?;
-    let directory = path.parent().unwrap_or(Path::new(""));
+    let directory = path.parent().unwrap_or_else(|| Path::new(""));
     let read = |file: &Path| {
         let mut bytes = Vec::new();
         let file = std::fs::File::open(directory.join(file))?;

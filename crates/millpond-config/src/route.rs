@@ -209,13 +209,11 @@ impl KeptHeaders {
         }
         let name = HeaderName::from_bytes(lower.as_bytes()).map_err(|_| "is not the name of a header")?;
         let keeping = Self::judge(&name);
-        match keeping {
-            Keeping::Never(reason) => Err(reason),
-            _ => {
-                self.names.push(name);
-                Ok(keeping)
-            }
+        if let Keeping::Never(reason) = keeping {
+            return Err(reason);
         }
+        self.names.push(name);
+        Ok(keeping)
     }
 
     fn judge(name: &HeaderName) -> Keeping {

@@ -37,13 +37,13 @@ async fn nobody_waits(server: &Server) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_caller_gets_the_targets_own_answer() {
-    let (server, _backend, _directory) = start(|_, seen| match seen.head.split(' ').nth(1).unwrap() {
-        "/work/made" => Act::Reply(
+    let (server, _backend, _directory) = start(|_, seen| match seen.target().as_str() {
+        "~/made" => Act::Reply(
             "HTTP/1.1 201 Made\r\nlocation: /orders/7\r\nset-cookie: a=1\r\nset-cookie: b=2\r\nconnection: x-hop\r\nx-hop: 1\r\n\
              content-type: application/json\r\ncontent-length: 8\r\n\r\n{\"n\": 7}"
                 .to_owned(),
         ),
-        "/work/none" => status("204 None", "etag: \"x\"\r\n"),
+        "~/none" => status("204 None", "etag: \"x\"\r\n"),
         _ => Act::Reply(format!("HTTP/1.1 422 No\r\nx-why: date\r\ncontent-length: 9000\r\n\r\n{}", "e".repeat(9_000))),
     })
     .await;

@@ -14,8 +14,8 @@ async fn server(cors: Option<Cors>) -> (Server, tempfile::TempDir) {
     (Server::start(configuration).await, directory)
 }
 
-fn named() -> Option<Cors> {
-    Some(Cors { origins: Some(vec![PAGE.parse().unwrap()]), ..Cors::default() })
+fn named() -> Cors {
+    Cors { origins: Some(vec![PAGE.parse().unwrap()]), ..Cors::default() }
 }
 
 async fn preflight(server: &Server, path: &str, method: &str, origin: &str) -> Answer {
@@ -30,7 +30,7 @@ async fn preflight(server: &Server, path: &str, method: &str, origin: &str) -> A
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_that_is_named_may_enqueue_and_read_what_became_of_it() {
-    let (server, _directory) = server(named()).await;
+    let (server, _directory) = server(Some(named())).await;
     let answer = preflight(&server, "/in/x", "PUT", PAGE).await;
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, PAGE), "{answer:?}");
     assert_eq!(answer.header("access-control-allow-methods"), "PUT");
@@ -53,7 +53,7 @@ async fn a_page_that_is_named_may_enqueue_and_read_what_became_of_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_operators_and_workers_use_stays_closed_to_every_page() {
     let any = Some(Cors { origins: None, ..Cors::default() });
-    for cors in [named(), any] {
+    for cors in [Some(named()), any] {
         let (server, _directory) = server(cors).await;
         for (method, path) in [
             ("GET", "/v1/queues/q/messages"),
@@ -82,7 +82,7 @@ async fn what_operators_and_workers_use_stays_closed_to_every_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn other_pages_are_refused_as_without_any_and_programs_are_served() {
-    for cors in [named(), None] {
+    for cors in [Some(named()), None] {
         let (server, _directory) = server(cors).await;
         for origin in
             ["https://evil.example", "https://app.example.com.evil.example", "null", "http://app.example.com"]
