@@ -308,15 +308,15 @@ impl Slug {
                 "idempotency-mismatch",
                 422,
                 "The idempotency key belongs to another payload",
-                "A message with this Idempotency-Key was accepted in this queue before, with another body, content type, delay, time to live, criticality, tenant or group. The earlier message stands; this one was not accepted.",
+                "A message with this Idempotency-Key was accepted in this queue before, with another body, content type, delay, time to live, criticality, tenant, group, method or path. The earlier message stands; this one was not accepted.",
                 "Use a new key for new work, and the same payload for a repetition.",
             ),
             _ => (
                 "invalid-message",
                 422,
                 "The message cannot be accepted as it is",
-                "The request is well formed, but something that it asks for is out of range, contradicts the queue's settings, or is not supported by this version. The message was not accepted: nothing that was asked for is ignored in silence.",
-                "Change what the detail names.",
+                "The request is well formed, but something that it asks for is out of range, contradicts the queue's settings, does not fit the schema of its route, or is not supported by this version. The message was not accepted: nothing that was asked for is ignored in silence.",
+                "Change what the detail names; errors, where it is there, lists the places in the body.",
             ),
         }
     }
@@ -401,6 +401,18 @@ pub struct Problem {
     /// When to come back, in whole seconds, at least 1: the same as the header `Retry-After`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u64>,
+    /// Where the body does not fit its schema, the first few places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<FieldError>,
+}
+
+/// One place where a body does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldError {
+    /// A JSON Pointer as a fragment: `#` for the whole, `#/age` for a field.
+    pub pointer: String,
+    /// What is wrong there.
+    pub detail: String,
 }
 
 impl Problem {
@@ -413,6 +425,7 @@ impl Problem {
             detail: detail.into(),
             instance: None,
             retry_after_seconds: None,
+            errors: Vec::new(),
         }
     }
 

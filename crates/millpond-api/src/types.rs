@@ -272,6 +272,12 @@ pub struct LeasedMessage {
     pub content_type: String,
     /// Headers that were handed on.
     pub headers: BTreeMap<String, String>,
+    /// The method of the request that brought it, if it came by a route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// What its path and query are below the route, if it came by one and there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     /// Which attempt this is, from 1.
     pub attempt: u32,
     /// Hand-outs, this one included.
@@ -496,6 +502,12 @@ pub struct DeadLetter {
     pub content_type: String,
     /// Headers that were handed on.
     pub headers: BTreeMap<String, String>,
+    /// The method of the request that brought it, if it came by a route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// What its path and query are below the route, if it came by one and there is something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 #[cfg(test)]

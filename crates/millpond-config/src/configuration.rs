@@ -2,6 +2,8 @@
 //!
 //! Owns the types and the server-wide defaults; a queue's defaults are those of `millpond-core`. Must never parse.
 
+use crate::cors::Cors;
+use crate::route::Route;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -29,6 +31,10 @@ pub struct Configuration {
     pub targets: BTreeMap<Name, Target>,
     /// The queues that are declared here; others may be added while the server runs.
     pub queues: BTreeMap<Name, QueueSettings>,
+    /// Paths that lead to a queue, for clients that know nothing of Millpond. No two match alike for one method.
+    pub routes: Vec<Route>,
+    /// Which web pages of other sites may call; `None`: none.
+    pub cors: Option<Cors>,
 }
 
 impl Default for Configuration {
@@ -41,6 +47,8 @@ impl Default for Configuration {
             max_body_bytes: 1 << 20,
             targets: BTreeMap::new(),
             queues: BTreeMap::new(),
+            routes: Vec::new(),
+            cors: None,
         }
     }
 }

@@ -115,6 +115,11 @@ impl<'a> Report<'a> {
         self.text
     }
 
+    /// The line that a place is on, from 1.
+    pub(crate) fn line_of(&self, place: &Place) -> usize {
+        self.text[..place.span().start.min(self.text.len())].matches('\n').count() + 1
+    }
+
     /// Never shows what stands in `span`.
     pub(crate) fn conceal(&mut self, span: Range<usize>) {
         self.secrets.push(span);

@@ -15,8 +15,18 @@ pub(crate) struct Table {
 
 pub(crate) static TOP: Table = Table {
     title: "",
-    supported: &["listen", "data", "external_url", "allowed_hosts", "max_body", "targets", "queues"],
-    unsupported: &["auth", "routes", "alerts"],
+    supported: &[
+        "listen",
+        "data",
+        "external_url",
+        "allowed_hosts",
+        "max_body",
+        "targets",
+        "queues",
+        "routes",
+        "cors",
+    ],
+    unsupported: &["auth", "alerts"],
 };
 pub(crate) static TARGET: Table = Table {
     title: "targets.NAME",
@@ -73,7 +83,31 @@ pub(crate) static DEAD_LETTER: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER];
+pub(crate) static ROUTE: Table = Table {
+    title: "[routes]",
+    supported: &[
+        "path",
+        "methods",
+        "queue",
+        "keep_headers",
+        "forward",
+        "tenant",
+        "group",
+        "idempotency_key",
+        "criticality",
+        "wait",
+        "schema",
+    ],
+    unsupported: &[],
+};
+
+pub(crate) static CORS: Table = Table {
+    title: "cors",
+    supported: &["origins", "headers", "expose", "max_age", "credentials"],
+    unsupported: &[],
+};
+
+pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

@@ -24,14 +24,19 @@
 mod address;
 mod check;
 mod configuration;
+mod cors;
 mod diagnostic;
 mod keys;
 mod load;
 pub mod quantity;
 mod read;
 mod reference;
+mod route;
+mod routes;
+mod schema;
 mod section;
 pub mod settings_json;
+mod template;
 mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
@@ -39,6 +44,10 @@ pub use check::{Finding, check_queue, check_surroundings};
 pub use configuration::{
     BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure, is_reserved_header,
 };
+pub use cors::Cors;
 pub use diagnostic::{Diagnostic, Severity};
-pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse};
+pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse, parse_with};
 pub use reference::{reference_markdown, reference_toml};
+pub use route::{KeptHeaders, ROUTE_METHODS, Route, RoutePath, RoutePathError, is_own_path, is_traversal};
+pub use schema::{Misfit, SCHEMA_BYTES_MAX, Schema, SchemaError};
+pub use template::{Part, Source, Template, TemplateError};

@@ -5,6 +5,7 @@
 use crate::configuration::Configuration;
 use crate::diagnostic::{Diagnostic, Place, Report, Severity};
 use crate::read;
+use crate::schema::SCHEMA_BYTES_MAX;
 use crate::section::Section;
 use std::fmt;
 use std::io::{self, Read as _};
@@ -99,14 +100,36 @@ pub fn load(path: &Path) -> Result<Loaded, ConfigurationError> {
         path: path.to_owned(),
         valid_up_to: error.utf8_error().valid_up_to(),
     })?;
-    Ok(parse(&text, &path.display().to_string())?)
+    let directory = path.parent().unwrap_or_else(|| Path::new(""));
+    let read = |file: &Path| {
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(directory.join(file))?;
+        file.take(SCHEMA_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    Ok(parse_with(&text, &path.display().to_string(), &read)?)
 }
+
+/// How a file that the configuration names is read; relative to the directory of the configuration.
+pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<Vec<u8>>;
 
 /// Checks the text of a configuration. `file` is only shown in findings.
 ///
 /// # Errors
-/// Every error of the text, and its warnings, at once.
+/// Every error of the text, and its warnings, at once; a file that it names cannot be read here.
 pub fn parse(text: &str, file: &str) -> Result<Loaded, Invalid> {
+    parse_with(text, file, &|_| Err(io::Error::new(io::ErrorKind::Unsupported, "only the text is at hand")))
+}
+
+/// The same where the files that the text names (schemas) can be read: by `read`.
+///
+/// # Errors
+/// Every error of the text and of those files, and its warnings, at once.
+pub fn parse_with(
+    text: &str,
+    file: &str,
+    read: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
+) -> Result<Loaded, Invalid> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut report = Report::new(file, text);
     for error in &errors {
@@ -116,7 +139,7 @@ pub fn parse(text: &str, file: &str) -> Result<Loaded, Invalid> {
     let harmless = |error: &toml::de::Error| is_unquoted(error) || is_duplicate(error);
     let mut configuration = Configuration::default();
     if errors.iter().all(harmless) {
-        configuration = read::configuration(&mut report, &Section::top(table.get_ref()));
+        configuration = read::configuration(&mut report, &Section::top(table.get_ref()), read);
     }
     let diagnostics = report.finish();
     if diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error) {

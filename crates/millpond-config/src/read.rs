@@ -8,9 +8,12 @@ use crate::check::{self, Finding};
 use crate::configuration::{
     BODY_BYTES_MAX, Configuration, PushOutcome, Target, check_exposure, is_reserved_header,
 };
+use crate::cors;
 use crate::diagnostic::{Place, Report};
 use crate::keys;
+use crate::load::ReadFile;
 use crate::quantity::format_size;
+use crate::routes;
 use crate::section::Section;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +22,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Reads the whole configuration. What is reported as an error has its default in the result.
-pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Configuration {
+pub(crate) fn configuration(
+    report: &mut Report<'_>,
+    top: &Section<'_>,
+    files: ReadFile<'_>,
+) -> Configuration {
     // Before anything is reported that might show the line of a header.
     top.conceal_headers(report);
     top.check_keys(report, &keys::TOP);
@@ -42,6 +49,8 @@ pub(crate) fn configuration(report: &mut Report<'_>, top: &Section<'_>) -> Confi
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
+    configuration.cors = cors::cors(report, top);
+    configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
 }
 

@@ -3,6 +3,7 @@
 //! Owns the explanation of each key. Must never state a default of its own: values are taken from the types.
 
 use crate::configuration::{BODY_BYTES_MAX, Configuration, Target};
+use crate::cors::Cors;
 use crate::keys::TABLES;
 use crate::load::FILE_BYTES_MAX;
 use crate::quantity::{format_duration, format_size};
@@ -65,6 +66,8 @@ pub fn reference_toml() -> String {
     target(&mut page);
     queue(&mut page);
     failure_path(&mut page);
+    route(&mut page);
+    cors(&mut page);
     page.text.trim_start().to_owned()
 }
 
@@ -318,6 +321,87 @@ fn failure_path(page: &mut Page) {
     page.optional("owner", "\"team-example\"", "Who looks after them. Default: nobody.");
 }
 
+fn route(page: &mut Page) {
+    page.table(
+        "[[routes]]",
+        "A route: requests of clients that know nothing of Millpond go to a queue. One [[routes]] each.",
+    );
+    page.key(
+        "path",
+        "\"/example/{*rest}\"",
+        "Which paths: {name} stands for one segment, {*name} for all that follow, at least one. Must be given. Compared with\nwhat was sent, percent signs and all. Millpond's own paths (/v1, /metrics, /livez, /readyz, /problems,\n/openapi.json) are never taken.",
+    );
+    page.key("queue", "\"example\"", "The queue; declared in this file. Must be given.");
+    page.key(
+        "methods",
+        "[\"POST\"]",
+        "Which methods: some of GET, POST, PUT, PATCH, DELETE; \"*\" for all of them. HEAD and OPTIONS are never queued.",
+    );
+    page.key(
+        "keep_headers",
+        "[]",
+        "Headers that are stored and handed on beside content type and trace context. \"x-*\" keeps all that begin so, \"*\"\nall that are not the connection's or Millpond's; authorization and cookie only where they are listed by name.",
+    );
+    page.optional(
+        "forward",
+        "\"/v2/{rest}\"",
+        "What is appended to the target's URL, with {name} for parameters of the path. The query follows, unless there is\na question mark in it. Default: what follows the fixed beginning of the path. Percent signs stay as they came;\nempty segments, . and .. are refused with 400.",
+    );
+    page.optional(
+        "tenant",
+        "\"{header.x-customer}\"",
+        "The tenant of requests without Millpond-Tenant: {name} of the path, {header.NAME}, {query.NAME}, fixed text. If a\npart is missing or empty, there is none. Default: none.",
+    );
+    page.optional("group", "\"{query.order}\"", "The same for Millpond-Group.");
+    page.optional("idempotency_key", "\"{header.x-request-id}\"", "The same for Idempotency-Key.");
+    page.optional(
+        "criticality",
+        "\"sheddable\"",
+        "The same for Millpond-Criticality; what comes out must be one of its words.",
+    );
+    page.optional(
+        "wait",
+        "\"2s\"",
+        &format!(
+            "Callers without a Prefer of their own get the target's own answer if it is there in time, as with\nPrefer: wait=2. From 1ms to {}. Default: a 202 at once.",
+            format_duration(WAIT_MAX)
+        ),
+    );
+    page.optional(
+        "schema",
+        "\"schemas/example.json\"",
+        "What bodies must look like: a file with a JSON Schema, relative to the directory of this one. It may refer to\nitself only, and its patterns have no look-around and no back-references. A body that is not JSON is refused\nwith 415 or 422, one that does not fit with 422. Default: any body.",
+    );
+}
+
+fn cors(page: &mut Page) {
+    let fresh = Cors::default();
+    let names = |names: &[http::HeaderName]| {
+        format!("{:?}", names.iter().map(http::HeaderName::as_str).collect::<Vec<_>>())
+    };
+    page.table(
+        "[cors]",
+        "Which web pages of other sites may call routes, POST /v1/queues/{queue}/messages and /v1/messages/{id}…;\nnever the calls of operators and workers.",
+    );
+    page.key(
+        "origins",
+        "[]",
+        "Their origins, such as \"https://app.example.com\", exactly as browsers send them; \"*\": any. Empty: no page of\nanother site is let in.",
+    );
+    page.key("headers", &names(&fresh.headers), "Request headers that they may set.");
+    page.key("expose", &names(&fresh.expose), "Response headers that they may read.");
+    page.key(
+        "max_age",
+        &text(format_duration(fresh.max_age)),
+        "How long a browser may remember what it was told before a call. At most 24h.",
+    );
+    page.key(
+        "credentials",
+        &fresh.credentials.to_string(),
+        "Whether cookies and the like may come along. Not together with \"*\".",
+    );
+}
+
 /// The page `docs/reference/configuration.md`.
 pub fn reference_markdown() -> String {
     let later: Vec<String> = TABLES
@@ -357,7 +441,8 @@ when it is out of date.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Loaded, parse};
+    use crate::{Loaded, Route, RoutePath, parse, parse_with};
+    use millpond_core::name::Name;
 
     #[test]
     fn the_reference_is_the_default_configuration() {
@@ -366,7 +451,9 @@ mod tests {
         let mut expected = Configuration::default();
         let target = Target::new(Uri::from_static("http://127.0.0.1:9000/tasks"));
         expected.targets.insert("example".to_owned().try_into().unwrap(), target);
-        expected.queues.insert("example".to_owned().try_into().unwrap(), QueueSettings::default());
+        let queue: Name = "example".to_owned().try_into().unwrap();
+        expected.queues.insert(queue.clone(), QueueSettings::default());
+        expected.routes.push(Route::new(RoutePath::parse("/example/{*rest}").unwrap(), queue));
         assert_eq!(configuration, expected);
     }
 
@@ -378,7 +465,8 @@ mod tests {
             .fold(String::new(), |text, line| text + line + "\n")
             // What an objective is for.
             .replace("adaptive = false", "adaptive = true");
-        let Loaded { configuration, warnings } = parse(&uncommented, "reference").unwrap();
+        let Loaded { configuration, warnings } =
+            parse_with(&uncommented, "reference", &|_| Ok(b"{}".to_vec())).unwrap();
         assert_eq!(warnings, []);
         assert!(configuration.queues["example"].target.is_some(), "the examples were uncommented");
     }
@@ -392,6 +480,8 @@ mod tests {
                     let line = line.trim_start_matches('#');
                     line.starts_with(&format!("{key} = "))
                         || line.starts_with(&format!("[{key}."))
+                        || line == format!("[[{key}]]")
+                        || line == format!("[{key}]")
                         || line.ends_with(&format!(".{key}]"))
                         || (line.starts_with("backoff") && line.contains(&format!("{key} = ")))
                 };

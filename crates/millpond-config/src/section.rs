@@ -261,6 +261,30 @@ impl<'a> Section<'a> {
         None
     }
 
+    /// The tables of an array of tables, each with its place: `key[0]`, `key[1]`, …
+    pub(crate) fn listed_sections(&self, report: &mut Report<'_>, key: &str) -> Vec<Section<'a>> {
+        let Some((_, value)) = self.table.get_key_value(key) else { return Vec::new() };
+        let expected = format!("one [[{}]] for each of them", self.path_of(key));
+        let Some(array) = value.get_ref().as_array() else {
+            self.wrong_type(report, key, value, &expected);
+            return Vec::new();
+        };
+        let mut sections = Vec::new();
+        for (number, item) in array.iter().enumerate() {
+            let path = format!("{}[{number}]", self.path_of(key));
+            match item.get_ref() {
+                DeValue::Table(table) => sections.push(Section { path, span: item.span(), table }),
+                _ => report.error(
+                    Place::Value(item.span()),
+                    &path,
+                    "is not a table".to_owned(),
+                    format!("write {expected}"),
+                ),
+            }
+        }
+        sections
+    }
+
     /// The tables below this one, by name. Names that break the rule for names are reported and left out.
     pub(crate) fn named_sections(&self, report: &mut Report<'_>) -> Vec<(Name, Section<'a>)> {
         let mut sections = Vec::new();

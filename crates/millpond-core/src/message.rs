@@ -7,6 +7,7 @@ use crate::name::{Label, Name};
 use crate::time::Wall;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The number of a queue, given at its definition and kept in the log.
@@ -120,7 +121,7 @@ impl Criticality {
 pub struct Content {
     /// The media type, as the producer named it.
     pub content_type: String,
-    /// Further headers to hand on, in order.
+    /// Further headers to hand on, in order, and what [`Content::method`] and [`Content::path`] read.
     pub headers: Vec<(String, String)>,
     /// The bytes.
     pub body: Bytes,
@@ -129,6 +130,47 @@ pub struct Content {
 impl Content {
     /// The header that a content carries of which only the beginning was kept; its value is `true`.
     pub const TRUNCATED: &str = "millpond-result-truncated";
+    /// Stands among [`Content::headers`] for the method of the request that brought the content by a route. Named as in
+    /// HTTP/2: no real header can have such a name.
+    pub const METHOD: &str = ":method";
+    /// Stands there for what is appended to the target's URL: a path that begins with `/`, a query that begins with
+    /// `?`, or both.
+    pub const PATH: &str = ":path";
+
+    /// The method of the request that brought it, if it came by a route.
+    pub fn method(&self) -> Option<&str> {
+        self.pseudo(Self::METHOD)
+    }
+
+    /// What is appended to the target's URL, if it came by a route and there is something.
+    pub fn path(&self) -> Option<&str> {
+        self.pseudo(Self::PATH)
+    }
+
+    fn pseudo(&self, wanted: &str) -> Option<&str> {
+        self.headers.iter().find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
+    }
+
+    /// The headers that are handed on as such, in order: everything but method and path.
+    pub fn real_headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        let real = self.headers.iter().filter(|(name, _)| !name.starts_with(':'));
+        real.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The same by name; values of a name that is there more than once are joined as HTTP joins them.
+    pub fn headers_by_name(&self) -> BTreeMap<String, String> {
+        let mut by_name: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in self.real_headers() {
+            match by_name.get_mut(name) {
+                None => drop(by_name.insert(name.to_owned(), value.to_owned())),
+                Some(joined) => {
+                    joined.push_str(if name == "cookie" { "; " } else { ", " });
+                    joined.push_str(value);
+                }
+            }
+        }
+        by_name
+    }
 
     /// What this counts against byte bounds: body, headers and media type.
     pub fn size_bytes(&self) -> u64 {
@@ -424,5 +466,32 @@ impl Message {
             .iter()
             .rev()
             .find_map(|attempt| attempt.failure.as_ref().map(|failure| (failure, attempt.ended())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Content;
+
+    #[test]
+    fn method_and_path_are_no_headers() {
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let content = Content {
+            headers: vec![
+                header(Content::METHOD, "PUT"),
+                header(Content::PATH, "/a?b=c"),
+                header("x-request-id", "7"),
+            ],
+            ..Content::default()
+        };
+        assert_eq!((content.method(), content.path()), (Some("PUT"), Some("/a?b=c")));
+        assert_eq!(content.real_headers().collect::<Vec<_>>(), [("x-request-id", "7")]);
+        let repeated = Content {
+            headers: vec![header("a", "1"), header("a", "2"), header("cookie", "b"), header("cookie", "c")],
+            ..content
+        };
+        let by_name: Vec<_> = repeated.headers_by_name().into_iter().collect();
+        assert_eq!(by_name, [header("a", "1, 2"), header("cookie", "b; c")]);
+        assert_eq!((Content::default().method(), Content::default().path()), (None, None));
     }
 }

@@ -95,7 +95,9 @@ pub(crate) async fn get(
         body,
         body_encoding,
         content_type: content.content_type.clone(),
-        headers: view::headers(&content),
+        headers: content.headers_by_name(),
+        method: content.method().map(str::to_owned),
+        path: content.path().map(str::to_owned),
     }))
 }
 

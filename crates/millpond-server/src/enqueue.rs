@@ -9,42 +9,51 @@ use crate::headers::{self, Prefer, value};
 use crate::json::{Object, read_json_keeping_room};
 use crate::labels;
 use crate::paths::QueueName;
+use crate::schemas;
 use crate::shared::Shared;
 use crate::view;
+use crate::waiting::{self, Patience};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use millpond_api::encoding;
 use millpond_api::problem::{Problem, Slug};
 use millpond_api::types::{self, BatchAnswer, BatchMessage};
+use millpond_config::Route;
 use millpond_core::command::{Accepted, NewMessage};
 use millpond_core::message::{Content, Criticality, IdempotencyKey};
 use millpond_core::name::{Label, Name};
+use millpond_core::settings::WAIT_MAX;
 use std::sync::Arc;
 use std::time::Duration;
 
-const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
+/// The media type of what was sent without one.
+pub(crate) const DEFAULT_CONTENT_TYPE: &str = "application/octet-stream";
 const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// What the producer asks for beside the bytes.
-struct Wish {
-    content_type: String,
-    headers: Vec<(String, String)>,
-    delay: Duration,
-    ttl: Option<Duration>,
-    key: Option<String>,
-    criticality: Criticality,
-    tenant: Option<Label>,
-    group: Option<Label>,
+pub(crate) struct Wish {
+    pub(crate) content_type: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) delay: Duration,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) key: Option<String>,
+    pub(crate) criticality: Criticality,
+    pub(crate) tenant: Option<Label>,
+    pub(crate) group: Option<Label>,
 }
 
 impl Wish {
-    fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
+    /// Reads what the headers ask for. `keeps_coding`: whoever gets the body will be told how it is compressed.
+    pub(crate) fn from_headers(headers: &HeaderMap, keeps_coding: bool) -> Result<Self, Refusal> {
         headers::refuse_unsupported(headers)?;
-        headers::refuse_content_coding(headers)?;
+        if !keeps_coding {
+            headers::refuse_content_coding(headers)?;
+        }
         let content_type =
             match headers::one(headers, header::CONTENT_TYPE.as_str())?.map(HeaderValue::to_str) {
                 None | Some(Ok("")) => DEFAULT_CONTENT_TYPE,
@@ -71,30 +80,28 @@ impl Wish {
     fn message(self, shared: &Shared, queue: &Name, body: Bytes) -> NewMessage {
         let Self { content_type, headers, delay, ttl, key, criticality, tenant, group } = self;
         let keys = shared.handle.keys();
+        let content = Content { content_type, headers, body };
         let key = key.map(|key| {
             let ttl_micros = ttl.map_or(u128::MAX, |ttl| ttl.as_micros());
             let times = [delay.as_micros().to_le_bytes(), ttl_micros.to_le_bytes()];
+            let mut payload = vec![
+                &content.body[..],
+                content.content_type.as_bytes(),
+                times.as_flattened(),
+                criticality.as_str().as_bytes(),
+                label_bytes(tenant.as_ref()),
+                label_bytes(group.as_ref()),
+            ];
+            // What came by a route is told by method and path too; kept headers may differ from one try to the next.
+            if let Some(method) = content.method() {
+                payload.extend([method.as_bytes(), content.path().unwrap_or_default().as_bytes()]);
+            }
             IdempotencyKey {
                 key: keys.digest(&[queue.as_str().as_bytes(), key.as_bytes()]),
-                payload: keys.digest(&[
-                    &body,
-                    content_type.as_bytes(),
-                    times.as_flattened(),
-                    criticality.as_str().as_bytes(),
-                    label_bytes(tenant.as_ref()),
-                    label_bytes(group.as_ref()),
-                ]),
+                payload: keys.digest(&payload),
             }
         });
-        NewMessage {
-            content: Arc::new(Content { content_type, headers, body }),
-            delay,
-            ttl,
-            key,
-            criticality,
-            tenant,
-            group,
-        }
+        NewMessage { content: Arc::new(content), delay, ttl, key, criticality, tenant, group }
     }
 }
 
@@ -110,40 +117,95 @@ pub(crate) async fn enqueue(
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let wish = match shared.refuse_if_draining().and_then(|()| Wish::from_headers(&parts.headers)) {
+    let wish = match shared.refuse_if_draining().and_then(|()| Wish::from_headers(&parts.headers, false)) {
         Ok(wish) => wish,
         Err(refusal) => {
             discard(body);
             return Err(refusal);
         }
     };
+    accept(&shared, queue, wish, parts, body, None).await
+}
+
+/// Accepts one message, however it came.
+pub(crate) async fn accept(
+    shared: &Arc<Shared>,
+    queue: Name,
+    wish: Wish,
+    parts: Parts,
+    body: Body,
+    route: Option<&Route>,
+) -> Answer {
     let prefer = Prefer::read(&parts.headers);
+    let patience =
+        match Patience::read(&parts.headers, prefer, route.and_then(|route| route.wait), &shared.limits) {
+            Ok(patience) => patience,
+            Err(refusal) => {
+                discard(body);
+                return Err(refusal);
+            }
+        };
+    // Whoever waits keeps nothing of the request.
     drop(parts);
-    let (body, _room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
+    let applied = Applied { prefer, waits: patience.is_some() };
+    let (body, room) = shared.bodies.read_keeping_room(body, shared.max_body_bytes).await?;
+    if let Some(schema) = route.and_then(|route| route.schema.as_ref()) {
+        schemas::check(schema, &body).await?;
+    }
     let delay = wish.delay;
-    let message = wish.message(&shared, &queue, body);
+    let message = wish.message(shared, &queue, body);
+    let entering = patience.map(|patience| (shared.answers.enter(), patience));
     let mut results = shared
         .handle
         .enqueue(queue.clone(), vec![message])
         .await
         .map_err(|error| refused(&error, queue.as_str()))?;
-    match results.pop().expect("one answer per message") {
-        Ok(accepted) => {
-            // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
-            let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
-            let result_in = held_back.saturating_add(accepted.result_in);
-            Ok(accepted_answer(&shared, &queue, &accepted, result_in, prefer))
-        }
-        Err(error) => Err(Refusal(Box::new(error.problem(queue.as_str())))),
+    drop(room);
+    let accepted = match results.pop().expect("one answer per message") {
+        Ok(accepted) => accepted,
+        Err(error) => return Err(Refusal(Box::new(error.problem(queue.as_str())))),
+    };
+    if let Some((entering, patience)) = entering
+        && let Some(response) = waiting::answer(shared, entering, patience, &accepted, applied).await
+    {
+        return Ok(response);
+    }
+    // A repetition has the delay of the message that it repeats: another one would have been a mismatch.
+    let held_back = view::held_back(accepted.phase, accepted.accepted.plus(delay), view::now());
+    let result_in = held_back.saturating_add(accepted.result_in);
+    Ok(accepted_answer(shared, &queue, &accepted, Some(result_in), applied))
+}
+
+/// Which preferences of the caller were followed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Applied {
+    /// What it said.
+    pub(crate) prefer: Prefer,
+    /// Whether it waited.
+    pub(crate) waits: bool,
+}
+
+impl Applied {
+    /// Says so in the answer.
+    pub(crate) fn mark(self, response: &mut Response) {
+        let wait = self.prefer.wait.filter(|_| self.waits).map(|wait| wait.min(WAIT_MAX).as_secs());
+        let text = match (self.prefer.respond_async, wait) {
+            (false, None) => return,
+            (true, None) => "respond-async".to_owned(),
+            (false, Some(wait)) => format!("wait={wait}"),
+            (true, Some(wait)) => format!("respond-async, wait={wait}"),
+        };
+        response.headers_mut().insert(PREFERENCE_APPLIED, value(text));
     }
 }
 
-fn accepted_answer(
+/// The 202; `result_in` is `None` once no other status will come.
+pub(crate) fn accepted_answer(
     shared: &Shared,
     queue: &Name,
     accepted: &Accepted,
-    result_in: Duration,
-    prefer: Prefer,
+    result_in: Option<Duration>,
+    applied: Applied,
 ) -> Response {
     let keys = shared.handle.keys();
     let id = keys.id(accepted.seq).to_string();
@@ -162,13 +224,13 @@ fn accepted_answer(
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
     headers.insert(header::LOCATION, value(status_url));
-    headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(result_in)));
+    if let Some(result_in) = result_in {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds(result_in)));
+    }
     if accepted.duplicate {
         headers.insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
     }
-    if prefer.respond_async {
-        headers.insert(PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
-    }
+    applied.mark(&mut response);
     response
 }
 

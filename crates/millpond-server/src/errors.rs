@@ -129,7 +129,7 @@ impl Told for EnqueueError {
             }
             Self::IdempotencyMismatch => {
                 let detail = format!(
-                    "queue {queue}: {self}; use a new key for new work, and the same body, content type, delay, time to live, criticality, tenant and group for a repetition"
+                    "queue {queue}: {self}; use a new key for new work, and the same body, content type, delay, time to live, criticality, tenant, group, method and path for a repetition"
                 );
                 Problem::new(Slug::IdempotencyMismatch, detail)
             }

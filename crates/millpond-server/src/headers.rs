@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, refuse};
 use crate::labels;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use millpond_api::problem::Slug;
 use std::time::Duration;
 
@@ -188,6 +188,13 @@ impl Prefer {
         }
         prefer
     }
+}
+
+/// The headers that a `Connection` header names: they go no further than the next hop.
+pub(crate) fn of_the_connection(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(','));
+    names.filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok()).collect()
 }
 
 /// A header value of digits or other text that cannot be wrong.

@@ -80,7 +80,7 @@ pub(crate) async fn read_json_keeping_room<'bodies, T: DeserializeOwned>(
 
 /// Whether a body of this media type is tried as JSON. What `curl -d` says unless told otherwise is among them: it is
 /// what everybody types first, and pages of other sites, which can send it too, are refused by their `Origin`.
-fn may_be_json(media_type: &[u8]) -> bool {
+pub(crate) fn may_be_json(media_type: &[u8]) -> bool {
     let essence = media_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
     let essence = essence.to_ascii_lowercase();
     essence == b"application/json"

@@ -2,8 +2,10 @@
 //!
 //! Owns everything between a socket and the engine. Must never hold a rule of the queue: those are the engine's.
 
+mod answers;
 mod bodies;
 mod connections;
+mod cors;
 mod dead;
 mod enqueue;
 mod errors;
@@ -21,11 +23,14 @@ mod push;
 mod queues;
 mod replays;
 mod router;
+mod routes;
+mod schemas;
 mod serve;
 mod shared;
 mod status;
 mod unrepeated;
 pub mod view;
+mod waiting;
 mod workers;
 
 pub use limits::Limits;

@@ -28,12 +28,14 @@ struct Snapshot {
     queues: Vec<QueueView>,
     targets: Vec<TargetStats>,
     journal: JournalStats,
+    waiting_callers: usize,
 }
 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Answer {
     let (queues, targets) = shared.handle.overview().await.map_err(|error| refused(&error, ""))?;
-    let snapshot = Snapshot { queues, targets, journal: shared.handle.journal() };
+    let journal = shared.handle.journal();
+    let snapshot = Snapshot { queues, targets, journal, waiting_callers: shared.answers.callers() };
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], snapshot.text()).into_response())
 }
 
@@ -283,7 +285,11 @@ impl Collector for Snapshot {
         self.encode_promises(&mut encoder)?;
         self.encode_totals(&mut encoder)?;
         self.encode_targets(&mut encoder)?;
-        self.encode_journal(&mut encoder)
+        self.encode_journal(&mut encoder)?;
+        let help = "Callers that wait for the answer to what they enqueued";
+        let name = "millpond_waiting_callers";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&(self.waiting_callers as f64))
     }
 }
 
@@ -345,6 +351,7 @@ mod tests {
                 throttled_for: Duration::ZERO,
             }],
             journal: JournalStats::default(),
+            waiting_callers: 0,
         }
         .text();
         for line in [

@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, no_answer_in_time, refuse};
 use crate::shared::Shared;
-use crate::{dead, enqueue, metrics, pages, queues, replays, status, workers};
+use crate::{dead, enqueue, metrics, pages, queues, replays, routes, status, workers};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -13,14 +13,15 @@ use axum::routing::{get, post};
 use http::{HeaderValue, Method, Request, Uri, header};
 use hyper::body::Incoming;
 use millpond_api::problem::{self, Slug};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
-use tower::Service as _;
+use tower::{Layer as _, Service as _, ServiceExt as _};
 
 /// The table of routes.
-pub(crate) fn routes(shared: Arc<Shared>) -> Router {
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/queues/{queue}/messages", post(enqueue::enqueue).get(queues::messages))
         .route("/v1/queues/{queue}/messages/batch", post(enqueue::enqueue_batch))
@@ -46,14 +47,9 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .route("/readyz", get(pages::readyz))
         .route("/problems/{slug}", get(pages::problem))
         .route("/", get(pages::index))
-        .fallback(not_found)
+        .fallback(routes::enter)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(shared)
-}
-
-async fn not_found(uri: Uri) -> Refusal {
-    let detail = format!("nothing is at {:?}; GET / lists where to start", crate::paths::shown(uri.path()));
-    refuse(Slug::NotFound, detail)
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> Refusal {
@@ -64,20 +60,34 @@ async fn method_not_allowed(method: Method, uri: Uri) -> Refusal {
 /// Answers one request, whatever happens.
 pub(crate) async fn answer(shared: &Shared, router: &mut Router, request: Request<Incoming>) -> Response {
     let path: Box<str> = request.uri().path().into();
-    let mut response = match shared.guard.check(&request) {
-        Ok(()) => {
-            let response = unless_panics(router.call(request));
-            match tokio::time::timeout(shared.limits.request_timeout, response).await {
-                Ok(response) => response,
-                Err(_) => no_answer_in_time(shared.limits.request_timeout).into_response(),
-            }
+    let cors = shared.cors.as_ref().and_then(|cors| cors.invites(&request, &shared.routes));
+    let mut response = match (shared.guard.check(&request, cors.is_some()), cors) {
+        (Ok(()), None) => in_time(shared, router, request).await,
+        (Ok(()), Some(cors)) => {
+            let router = &*router;
+            let inner = tower::service_fn(move |request| {
+                let mut router = router.clone();
+                async move { Ok::<_, Infallible>(in_time(shared, &mut router, request).await) }
+            });
+            // Few requests come this way, and the others need not make room for it.
+            let Ok(response) = Box::pin(cors.layer(inner).oneshot(request)).await;
+            response
         }
-        Err(refusal) => refusal.into_response(),
+        (Err(refusal), _) => refusal.into_response(),
     };
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         complete(&mut response, refusal, &path);
     }
     response
+}
+
+/// Answers one request that may be made, within its time.
+async fn in_time(shared: &Shared, router: &mut Router, request: Request<Incoming>) -> Response {
+    let response = unless_panics(router.call(request));
+    match tokio::time::timeout(shared.limits.request_timeout, response).await {
+        Ok(response) => response,
+        Err(_) => no_answer_in_time(shared.limits.request_timeout).into_response(),
+    }
 }
 
 /// Turns what a handler refused into JSON.

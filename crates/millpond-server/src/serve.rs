@@ -2,12 +2,15 @@
 //!
 //! Owns the order in which its parts start and end. Must never return before the engine has written what it holds.
 
+use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::connections::{Closing, Connections};
+use crate::cors::Cors;
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::push::driver::Driver;
-use crate::router::routes;
+use crate::router::router;
+use crate::routes::Routes;
 use crate::shared::{ResultLimits, Shared};
 use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
@@ -50,6 +53,9 @@ pub enum ServeError {
         /// The header.
         header: String,
     },
+    /// Two routes take the same requests.
+    #[error("routes: {0}")]
+    Route(#[source] matchit::InsertError),
     /// The engine could not start.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -78,6 +84,7 @@ pub async fn serve(
     let address = listener.local_addr().map_err(ServeError::Listener)?;
     check_exposure(address, insecure)?;
     check_headers(&configuration)?;
+    let routes = Routes::new(&configuration.routes).map_err(ServeError::Route)?;
     let mut engine_options = EngineOptions::new(configuration.data.clone(), declared(&configuration));
     engine_options.segment_bytes = segment_bytes.unwrap_or(engine_options.segment_bytes);
     let (mut engine, handle, calls) = tokio::task::spawn_blocking(move || Engine::open(engine_options))
@@ -91,6 +98,9 @@ pub async fn serve(
         bodies: Bodies::new(&limits, configuration.max_body_bytes),
         base_url: configuration.external_url.clone().unwrap_or_default(),
         needs_token: !is_loopback,
+        routes,
+        cors: configuration.cors.as_ref().map(Cors::new),
+        answers: Answers::default(),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -152,7 +162,7 @@ impl Server {
     ) -> Self {
         let driver = Driver::new(Arc::clone(&shared), &configuration.targets);
         let (close, closing) = watch::channel(Closing::Not);
-        let connections = Connections::new(Arc::clone(&shared), routes(Arc::clone(&shared)), closing);
+        let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
         let tasks =
             [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
         Self { shared, driver, connections, close, tasks }

@@ -2,10 +2,13 @@
 //!
 //! Owns the handle on the engine and the facts about this server. Must never hold anything per request.
 
+use crate::answers::Answers;
 use crate::bodies::Bodies;
+use crate::cors::Cors;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
+use crate::routes::Routes;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::handle::Handle;
@@ -28,6 +31,12 @@ pub(crate) struct Shared {
     pub(crate) base_url: String,
     /// Whether a status is shown only to who has its token.
     pub(crate) needs_token: bool,
+    /// What comes in by paths that the operator has chosen.
+    pub(crate) routes: Routes,
+    /// The pages of other sites that may come.
+    pub(crate) cors: Option<Cors>,
+    /// The targets' own answers, for those who wait for them.
+    pub(crate) answers: Answers,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

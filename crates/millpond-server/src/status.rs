@@ -6,17 +6,17 @@ use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused, retry_after_seconds};
 use crate::events;
 use crate::headers::{Prefer, value};
-use crate::paths::{MessageRef, query};
+use crate::paths::{MessageRef, query, shown};
 use crate::shared::Shared;
 use crate::view;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use http::{HeaderName, HeaderValue, Uri, header};
+use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
 use millpond_api::problem::Slug;
 use millpond_api::types::MessageStatus;
 use millpond_core::command::Status;
-use millpond_core::message::Phase;
+use millpond_core::message::{Content, Phase};
 use millpond_core::settings::WAIT_MAX;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use std::sync::Arc;
 #[serde(deny_unknown_fields)]
 struct Token {
     t: Option<String>,
+    redirect: Option<String>,
 }
 
 /// Who reads a status.
@@ -38,7 +39,14 @@ pub(crate) enum Reader {
 
 /// Lets through who has the message's token, and on an unauthenticated loopback server who has none at all.
 fn authorize(shared: &Shared, message: &MessageRef, uri: &Uri) -> Result<Reader, Refusal> {
-    let Token { t } = query(uri)?;
+    let Token { t, redirect } = query(uri)?;
+    if redirect.is_some() {
+        return Err(refuse(Slug::Malformed, "redirect goes with a message's status only; leave it out"));
+    }
+    authorize_with(shared, message, t)
+}
+
+fn authorize_with(shared: &Shared, message: &MessageRef, t: Option<String>) -> Result<Reader, Refusal> {
     match t {
         Some(token) if shared.handle.keys().token_fits(message.seq, &token) => Ok(Reader::Bearer),
         Some(_) => Err(refuse(
@@ -76,13 +84,22 @@ fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
 }
 
 /// `GET /v1/messages/{id}`; with `Prefer: wait=N`, once the message's life is over or the time is; with
-/// `Accept: text/event-stream`, every change as it happens.
+/// `Accept: text/event-stream`, every change as it happens. With `redirect=result`, 303 to the result once there is one.
 pub(crate) async fn status(
     State(shared): State<Arc<Shared>>,
     message: MessageRef,
     request: Request,
 ) -> Answer {
-    let reader = authorize(&shared, &message, request.uri())?;
+    let Token { t, redirect } = query(request.uri())?;
+    let reader = authorize_with(&shared, &message, t)?;
+    let redirects = match redirect.as_deref() {
+        None => false,
+        Some("result") => true,
+        Some(other) => {
+            let detail = format!("redirect is {:?}; write redirect=result, or leave it out", shown(other));
+            return Err(refuse(Slug::Malformed, detail));
+        }
+    };
     if events::are_asked_for(request.headers()) {
         let known = events::last_known(request.headers());
         drop(request);
@@ -94,6 +111,10 @@ pub(crate) async fn status(
     let status =
         shared.handle.status(message.seq, wait).await.map_err(|error| refused(&error, &message.id))?;
     let mut response = answer(&shared, &status, reader);
+    if redirects && let Some(url) = view::status(&shared, &status).result.map(|result| result.url) {
+        *response.status_mut() = StatusCode::SEE_OTHER;
+        response.headers_mut().insert(header::LOCATION, value(url));
+    }
     if let Some(wait) = wait {
         let applied = value(format!("wait={}", wait.as_secs()));
         response.headers_mut().insert(HeaderName::from_static("preference-applied"), applied);
@@ -120,9 +141,14 @@ pub(crate) async fn result(State(shared): State<Arc<Shared>>, message: MessageRe
     }
     let content = shared.handle.content(message.seq).await.map_err(|error| refused(&error, &message.id))?;
     let content = content.ok_or_else(none)?;
+    Ok(stored_result(&content))
+}
+
+/// A result as it was kept, with its media type.
+pub(crate) fn stored_result(content: &Content) -> Response {
     let mut response = Response::new(Body::from(content.body.clone()));
     let headers = response.headers_mut();
-    for (name, value) in &content.headers {
+    for (name, value) in content.real_headers() {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }
@@ -134,7 +160,7 @@ pub(crate) async fn result(State(shared): State<Arc<Shared>>, message: MessageRe
     // The bytes come from a target or a worker: no browser shall take them for a page of this server.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
-    Ok(response)
+    response
 }
 
 /// `POST /v1/messages/{id}/cancel`: withdraws a message that nobody has.

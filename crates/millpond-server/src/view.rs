@@ -8,11 +8,10 @@ use millpond_api::types::{
 };
 use millpond_core::command::{QueueView, Status};
 use millpond_core::forecast::Promise;
-use millpond_core::message::{self, Content, Failure, Phase};
+use millpond_core::message::{self, Failure, Phase};
 use millpond_core::name::Label;
 use millpond_core::stats;
 use millpond_core::time::Wall;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// RFC 3339 in UTC with milliseconds.
@@ -51,11 +50,6 @@ pub(crate) fn now() -> Wall {
 /// The promise in seconds.
 pub(crate) fn expected_start(promise: Option<Promise>) -> Option<ExpectedStart> {
     promise.map(|promise| ExpectedStart { p50: promise.p50.as_secs_f64(), p90: promise.p90.as_secs_f64() })
-}
-
-/// The headers that were handed on with a content.
-pub(crate) fn headers(content: &Content) -> BTreeMap<String, String> {
-    content.headers.iter().cloned().collect()
 }
 
 /// What went wrong, and when.

@@ -97,6 +97,34 @@ fn the_documented_example_is_read_without_a_warning() {
 }
 
 #[test]
+fn the_documented_example_is_loaded_with_its_route_and_schema() {
+    let directory = tempfile::tempdir().unwrap();
+    let route = r#"
+[[routes]]
+path = "/enroll/{*rest}"
+methods = ["POST"]
+queue = "enrollments"
+schema = "schemas/enrollment.json"
+keep_headers = ["content-type", "x-request-id"]
+"#;
+    let file = directory.path().join("millpond.toml");
+    std::fs::write(&file, format!("{EXAMPLE}{route}")).unwrap();
+    let error = load(&file).unwrap_err().to_string();
+    assert!(error.contains("routes[0].schema: cannot read schemas/enrollment.json"), "{error}");
+    let schema = directory.path().join("schemas/enrollment.json");
+    std::fs::create_dir(schema.parent().unwrap()).unwrap();
+    std::fs::write(&schema, "{\"type\": \"objekt\"}").unwrap();
+    let error = load(&file).unwrap_err().to_string();
+    assert!(error.contains("schemas/enrollment.json at /type: "), "{error}");
+    std::fs::write(&schema, "{\"type\": \"object\"}").unwrap();
+    let loaded = load(&file).unwrap();
+    assert_eq!(loaded.warnings, []);
+    let route = &loaded.configuration.routes[0];
+    assert_eq!((route.path.as_str(), route.queue.as_str()), ("/enroll/{*rest}", "enrollments"));
+    assert_eq!(route.schema.as_ref().unwrap().path(), Path::new("schemas/enrollment.json"));
+}
+
+#[test]
 fn nothing_is_every_default() {
     assert_eq!(accept(""), Configuration::default());
     assert_eq!(accept("\u{feff}# only a comment\r\n"), Configuration::default());

@@ -8,6 +8,7 @@ mod accepted;
 mod fuzz;
 mod messages;
 mod refused;
+mod routes;
 
 use millpond_config::{Diagnostic, Invalid, Severity, parse};
 

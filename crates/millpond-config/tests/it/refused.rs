@@ -8,7 +8,6 @@ use proptest::prelude::*;
 fn keys_of_later_versions_are_refused_and_not_ignored() {
     for (text, key) in [
         ("[auth]\n".to_owned(), "auth"),
-        ("[[routes]]\npath = \"/x\"\n".to_owned(), "routes"),
         ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts"),
         (with("url2 = 1", ""), "targets.t.url2"),
         (with("", "[queues.q.alerts]\ndead = 1"), "queues.q.alerts"),

@@ -3,14 +3,17 @@
 //! Owns the task of every running call. Must never leave a call without its one word to the engine, whatever
 //! happens in it.
 
+use super::address::address;
 use super::client::{self, Answered, EXCERPT_BYTES_MAX, Pool};
 use super::outcome::{Verdict, retry_after, verdict};
+use crate::answers::{Answers, TargetAnswer};
+use crate::enqueue::DEFAULT_CONTENT_TYPE;
 use crate::headers::value;
 use crate::labels;
 use crate::shared::Shared;
 use crate::view;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::Full;
 use millpond_config::{PushOutcome, Target as TargetConfiguration};
 use millpond_core::command::{CallOutcome, Leased};
@@ -40,13 +43,10 @@ struct Target {
 impl Target {
     fn new(name: &Name, configuration: &TargetConfiguration) -> Self {
         let settings = &configuration.settings;
-        let mut headers = HeaderMap::new();
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(USER_AGENT));
-        headers.extend(configuration.headers.clone());
         Self {
             name: name.clone(),
             url: configuration.url.clone(),
-            headers,
+            headers: configuration.headers.clone(),
             timeout: settings.timeout,
             outcomes: configuration.outcomes.clone(),
             pool: client::pool(settings.concurrency, settings.timeout),
@@ -137,36 +137,63 @@ impl Driver {
         let mut release = self.release.subscribe();
         let target = &self.targets[call.target.0];
         let leased = &call.delivery.leased;
+        let answers = &self.shared.answers;
         let result_limit = self.shared.result_limits.get(&leased.queue);
-        let request = self.request(target, leased, &call.delivery.content);
+        let request = match self.request(target, leased, &call.delivery.content) {
+            Ok(request) => request,
+            Err(failure) => {
+                report.outcome = Some(CallOutcome::Dead { failure });
+                return;
+            }
+        };
         let exchange = client::call(&target.pool, request, |response| {
             let succeeds = verdict(response.status().as_u16(), None, &target.outcomes) == Verdict::Succeeded;
-            if succeeds { result_limit } else { EXCERPT_BYTES_MAX }
+            // A refusal is read whole for a caller who waits for it.
+            if succeeds || answers.wants(leased.receipt.seq) { result_limit } else { EXCERPT_BYTES_MAX }
         });
         let outcome = tokio::select! {
             biased;
-            ended = tokio::time::timeout(target.timeout, exchange) => outcome(target, ended.ok()),
+            ended = tokio::time::timeout(target.timeout, exchange) => {
+                let ended = ended.ok();
+                if let Some(Ok(answered)) = &ended && answers.wants(leased.receipt.seq) {
+                    // Before the engine hears of the end: whoever waits looks here once that is durable.
+                    keep_answer(answers, target, leased, answered);
+                }
+                outcome(target, ended)
+            }
             _ = release.wait_for(|&release| release) => CallOutcome::Interrupted,
         };
         log(target, &leased.queue, &outcome);
         report.outcome = Some(outcome);
     }
 
-    fn request(&self, target: &Target, leased: &Leased, content: &Content) -> Request<Full<Bytes>> {
+    fn request(
+        &self,
+        target: &Target,
+        leased: &Leased,
+        content: &Content,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let message = &leased.message;
         let id = value(self.shared.handle.keys().id(message.seq).to_string());
         let mut request = Request::new(Full::new(content.body.clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = target.url.clone();
+        (*request.method_mut(), *request.uri_mut()) = address(&target.url, content)?;
         let headers = request.headers_mut();
-        headers.reserve(target.headers.len() + content.headers.len() + 11);
-        headers.extend(target.headers.clone());
-        for (name, text) in &content.headers {
+        headers.reserve(target.headers.len() + content.headers.len() + 12);
+        for (name, text) in content.real_headers() {
             if let (Ok(name), Ok(text)) = (HeaderName::try_from(name), HeaderValue::try_from(text)) {
-                headers.insert(name, text);
+                headers.append(name, text);
             }
         }
-        if let Ok(content_type) = HeaderValue::try_from(&content.content_type) {
+        // What the operator says counts more than what callers say.
+        for (name, text) in &target.headers {
+            headers.insert(name, text.clone());
+        }
+        headers.entry(header::USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT));
+        // A request that had neither a body nor a type, such as a GET, is not given one.
+        let is_bare = content.method().is_some() && content.body.is_empty();
+        if let Ok(content_type) = HeaderValue::try_from(&content.content_type)
+            && !(is_bare && content_type == DEFAULT_CONTENT_TYPE)
+        {
             headers.insert(header::CONTENT_TYPE, content_type);
         }
         headers.insert("millpond-message-id", id.clone());
@@ -181,7 +208,19 @@ impl Driver {
             }
         }
         headers.insert("idempotency-key", id);
-        request
+        Ok(request)
+    }
+}
+
+/// Keeps an answer that ends the message's life, if it was read whole.
+fn keep_answer(answers: &Answers, target: &Target, leased: &Leased, answered: &Answered) {
+    let pause = retry_after(&answered.headers, jiff::Timestamp::now());
+    let verdict = verdict(answered.status, pause, &target.outcomes);
+    let Ok(status) = StatusCode::from_u16(answered.status) else { return };
+    if matches!(verdict, Verdict::Succeeded | Verdict::Dead) && !answered.is_cut {
+        let (headers, body) = (answered.headers.clone(), answered.body.clone());
+        let delivery = leased.message.delivery();
+        answers.put(leased.receipt.seq, TargetAnswer { delivery, status, headers, body });
     }
 }
 

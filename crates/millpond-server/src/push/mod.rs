@@ -3,6 +3,7 @@
 //! Owns the calls and their outcomes. Must never decide how many run at once or when: the engine says so, and waits
 //! for exactly one word on each call.
 
+mod address;
 pub(crate) mod client;
 pub(crate) mod driver;
 pub(crate) mod outcome;

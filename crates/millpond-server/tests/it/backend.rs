@@ -37,6 +37,17 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// The method.
+    pub(crate) fn method(&self) -> &str {
+        self.head.split(' ').next().unwrap_or_default()
+    }
+
+    /// What was asked for, with `~` for the path of the target's own URL.
+    pub(crate) fn target(&self) -> String {
+        let target = self.head.split(' ').nth(1).unwrap_or_default();
+        target.strip_prefix("/work").map_or_else(|| target.to_owned(), |rest| format!("~{rest}"))
+    }
+
     /// The value of a header; empty if it is not there.
     pub(crate) fn header(&self, name: &str) -> &str {
         let wanted = format!("{name}: ");

@@ -5,10 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod answers;
 mod backend;
 mod blocking;
 mod careless;
 mod consumers;
+mod cors;
 mod departed;
 mod events;
 mod faults;
@@ -22,4 +24,5 @@ mod overflow;
 mod problems;
 mod push;
 mod replays;
+mod routes;
 mod stop;

@@ -33,6 +33,11 @@ fn every_example_of_the_guide_to_workers_does_what_it_says() {
 }
 
 #[test]
+fn every_example_of_the_guide_to_routes_does_what_it_says() {
+    assert!(examples_of("docs/guide/routes.md", "") > 5);
+}
+
+#[test]
 fn the_readme_s_examples_of_order_and_fairness_do_what_they_say() {
     assert!(examples_of("README.md", "## Order, fairness, freshness, overflow") > 3);
 }

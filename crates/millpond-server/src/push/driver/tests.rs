@@ -56,6 +56,9 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
     let (engine, handle, mut calls) = Engine::open(options).unwrap();
     let limits = Limits::default();
     let shared = Arc::new(Shared {
+        routes: crate::routes::Routes::default(),
+        cors: None,
+        answers: crate::answers::Answers::default(),
         handle: handle.clone(),
         bodies: Bodies::new(&limits, 1 << 10),
         limits,

@@ -64,6 +64,10 @@ struct Kept {
     content_type: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
     body: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     body_encoding: Option<Encoding>,
@@ -73,8 +77,10 @@ impl From<Content> for Kept {
     fn from(content: Content) -> Self {
         let (body, body_encoding) = encode(&content.body);
         Self {
+            headers: content.headers_by_name(),
+            method: content.method().map(str::to_owned),
+            path: content.path().map(str::to_owned),
             content_type: Some(content.content_type),
-            headers: content.headers.into_iter().collect(),
             body: Some(body),
             body_encoding,
         }
