@@ -32,14 +32,43 @@ pub enum StorageState {
     /// Everything.
     #[default]
     Roomy,
-    /// Settlements, and so many more hand-outs before it is said again, but no new messages. What ends though nobody had
-    /// it, because it expires or is purged, counts like a hand-out.
+    /// Everything, but only so many more hand-outs before it is said again, perhaps none: the outcome of each must find
+    /// room, whatever becomes of the disk. What ends though nobody had it, because it expires or is purged, counts like
+    /// a hand-out.
+    Scarce {
+        /// That many.
+        hand_outs: u64,
+    },
+    /// Settlements, and so many more hand-outs before it is said again, but no new messages.
     NoEnqueue {
         /// More than none.
         hand_outs: u64,
     },
     /// Settlements only: nothing more is handed out, and what waits neither expires nor is purged.
     SettleOnly,
+}
+
+impl StorageState {
+    /// Whether there is room for new messages and for all that is said of an end, its result too.
+    pub fn takes_new_work(self) -> bool {
+        matches!(self, Self::Roomy | Self::Scarce { .. })
+    }
+
+    /// For how many more hand-outs there is room before it is said again.
+    pub fn hand_outs(self) -> u64 {
+        match self {
+            Self::Roomy => u64::MAX,
+            Self::Scarce { hand_outs } | Self::NoEnqueue { hand_outs } => hand_outs,
+            Self::SettleOnly => 0,
+        }
+    }
+
+    /// One of them takes place.
+    pub fn take_hand_out(&mut self) {
+        if let Self::Scarce { hand_outs } | Self::NoEnqueue { hand_outs } = self {
+            *hand_outs = hand_outs.saturating_sub(1);
+        }
+    }
 }
 
 /// One event that the pond is told of.

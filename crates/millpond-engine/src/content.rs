@@ -104,14 +104,17 @@ const RECENT_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     entries: BTreeMap<Seq, Entry>,
-    /// Oldest first; may name messages that are gone.
-    order: VecDeque<Seq>,
+    /// The emissions, oldest first. One counts only as long as it is its message's latest.
+    order: VecDeque<(Seq, u64)>,
+    emissions: u64,
     bytes: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
     content: Option<SharedContent>,
+    /// Its latest emission.
+    emission: u64,
     /// Full copies on their way to the log: until they are there, memory is the only place.
     uncommitted: u32,
 }
@@ -125,10 +128,12 @@ impl Recent {
     pub(crate) fn emitted(&mut self, seq: Seq, content: Option<SharedContent>) {
         self.bytes += size(content.as_ref());
         let uncommitted = self.entries.get(&seq).map_or(0, |entry| entry.uncommitted) + 1;
-        if let Some(old) = self.entries.insert(seq, Entry { content, uncommitted }) {
+        self.emissions += 1;
+        let emission = self.emissions;
+        if let Some(old) = self.entries.insert(seq, Entry { content, emission, uncommitted }) {
             self.bytes -= size(old.content.as_ref());
         }
-        self.order.push_back(seq);
+        self.order.push_back((seq, emission));
     }
 
     /// A full copy of a message is in the log.
@@ -143,22 +148,22 @@ impl Recent {
     }
 
     fn evict(&mut self) {
-        while let Some(&seq) = self.order.front() {
-            let evictable = match self.entries.get(&seq) {
-                None => true,
-                Some(entry) => entry.uncommitted == 0 && self.bytes > RECENT_BYTES_MAX,
-            };
-            if !evictable {
+        while let Some(&(seq, emission)) = self.order.front() {
+            let latest = self.entries.get(&seq).filter(|entry| entry.emission == emission);
+            if latest.is_some_and(|entry| entry.uncommitted > 0 || self.bytes <= RECENT_BYTES_MAX) {
                 break;
             }
             self.order.pop_front();
-            if let Some(entry) = self.entries.remove(&seq) {
+            if latest.is_some()
+                && let Some(entry) = self.entries.remove(&seq)
+            {
                 self.bytes -= size(entry.content.as_ref());
             }
         }
         if self.order.len() > 4 * self.entries.len() + 4096 {
             let entries = &self.entries;
-            self.order.retain(|seq| entries.contains_key(seq));
+            self.order
+                .retain(|(seq, emission)| entries.get(seq).is_some_and(|entry| entry.emission == *emission));
         }
     }
 
@@ -224,5 +229,19 @@ mod tests {
         }
         assert_eq!(recent.entries.len(), 1);
         assert!(recent.order.len() < 10_000, "{}", recent.order.len());
+    }
+
+    #[test]
+    fn memory_stays_bounded_when_the_same_messages_are_copied_again_and_again() {
+        let mut recent = Recent::default();
+        for _ in 0..1_000 {
+            for seq in 0..100 {
+                recent.emitted(Seq(seq), Some(content(10)));
+                recent.committed(Seq(seq));
+            }
+        }
+        assert_eq!(recent.entries.len(), 100);
+        assert!(recent.order.len() < 10_000, "{}", recent.order.len());
+        assert!((0..100).all(|seq| recent.get(Seq(seq)).is_some()));
     }
 }

@@ -9,7 +9,7 @@ use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Log, Outside};
 use crate::machine::{Machine, Output};
 use crate::secret::{self, SECRET_FILE, Secret};
-use crate::segments::{SegmentJob, SegmentThread, Segments};
+use crate::segments::{SegmentJob, SegmentThread, Segments, ToSegments};
 use crate::size::growth_bytes;
 use crate::threads::{EngineThread, LogThread, read_copies};
 use millpond_core::command::Declared;
@@ -296,7 +296,7 @@ impl Engine {
         let content_bytes_max = log.content_bytes_max();
         let stop = Arc::new(AtomicBool::new(false));
         let (to_log, log_entries) = mpsc::channel();
-        let (to_segments, jobs) = mpsc::channel();
+        let (to_segments, jobs) = ToSegments::new();
         let (to_reader, read_jobs) = mpsc::channel();
         let (to_calls, calls) = async_mpsc::unbounded_channel();
         let (to_failed, failed) = oneshot::channel();
@@ -309,8 +309,7 @@ impl Engine {
             unsealed: VecDeque::new(),
         };
         for job in segment_jobs {
-            // The other end is held above.
-            let _ = to_segments.send(job);
+            to_segments.send(job);
         }
         let segments = spawn("millpond-segments", move || segment_thread.run())?;
         let reader_inbox = inbox.clone();

@@ -62,6 +62,8 @@ pub struct Commit {
     pub full: bool,
     /// A file is kept in reserve.
     pub spare: bool,
+    /// Beside that, the disk has room for so many segments, as far as is known.
+    pub room_segments: u64,
     /// Records in this group.
     pub records: usize,
 }
@@ -88,6 +90,8 @@ pub struct Log {
     full: bool,
     /// A file is kept for the segment after the next.
     spare: bool,
+    /// The disk had room for so many more.
+    room_segments: u64,
     /// The log says itself how far it is synced.
     marked: bool,
     /// The segment that was asked for last.
@@ -99,8 +103,9 @@ impl Log {
     pub fn new(writer: Writer) -> Self {
         let is_short = writer.remaining_bytes() < writer.group_bytes_max() / 2;
         let full = is_short && writer.wants_next().is_some();
-        let spare = writer.preparer().has_spare();
-        Self { writer, written: OpNumber(0), full, spare, marked: false, asked_for: 0 }
+        let preparer = writer.preparer();
+        let (spare, room_segments) = (preparer.has_spare(), preparer.room_segments());
+        Self { writer, written: OpNumber(0), full, spare, room_segments, marked: false, asked_for: 0 }
     }
 
     /// Asks for the next segment to be made ahead, if that was not done yet. The log does it itself after every group.
@@ -132,6 +137,7 @@ impl Log {
     pub fn ahead(&mut self, ahead: Option<Ahead>) {
         self.full = !ahead.as_ref().is_some_and(|ahead| ahead.roomy);
         self.spare = ahead.as_ref().is_some_and(|ahead| ahead.spare);
+        self.room_segments = ahead.as_ref().map_or(0, |ahead| ahead.room_segments);
         if let Some(next) = ahead.and_then(|ahead| ahead.next) {
             self.writer.install(next);
         }
@@ -243,6 +249,7 @@ impl Log {
             remaining_bytes: self.writer.remaining_bytes(),
             full: self.full,
             spare: self.spare,
+            room_segments: self.room_segments,
             records,
         }
     }

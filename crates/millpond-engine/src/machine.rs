@@ -78,6 +78,8 @@ enum Told {
 struct Room {
     remaining_bytes: u64,
     full: bool,
+    /// Segments for which there is room beyond that, as far as is known.
+    beyond_segments: u64,
     segment_bytes: u64,
 }
 
@@ -94,7 +96,7 @@ impl Machine {
             copying: None,
             copy_again_at: Mono(i64::MIN),
             copy_postponed: false,
-            room: Room { remaining_bytes: segment_bytes, full: false, segment_bytes },
+            room: Room { remaining_bytes: segment_bytes, full: false, beyond_segments: 0, segment_bytes },
             reclaiming: false,
             forgot: false,
             told: Told::Roomy,
@@ -244,7 +246,12 @@ impl Machine {
             let (_, bytes) = self.underway.pop_front().expect("just seen");
             self.underway_bytes -= bytes;
         }
-        self.room = Room { remaining_bytes: commit.remaining_bytes, full: commit.full, ..self.room };
+        self.room = Room {
+            remaining_bytes: commit.remaining_bytes,
+            full: commit.full,
+            beyond_segments: commit.room_segments.saturating_add(u64::from(commit.spare)),
+            ..self.room
+        };
         if matches!(self.copying, Some(Copying::Writing(op)) if op <= commit.written) {
             self.copying = None;
         }
@@ -264,15 +271,17 @@ impl Machine {
 
     /// Tells the pond what the log has room for. Nothing is refused while another segment can be made.
     fn judge_room(&mut self, now: Now) {
-        let state = if self.room.full {
-            match self.hand_outs() {
-                0 => StorageState::SettleOnly,
-                hand_outs => StorageState::NoEnqueue { hand_outs },
-            }
-        } else {
+        let state = if !self.room.full && self.is_plenty_left() {
             StorageState::Roomy
+        } else {
+            // Half of them, so that it need not be said again after each.
+            match (self.room.full, self.hand_outs().div_ceil(2)) {
+                (false, hand_outs) => StorageState::Scarce { hand_outs },
+                (true, 0) => StorageState::SettleOnly,
+                (true, hand_outs) => StorageState::NoEnqueue { hand_outs },
+            }
         };
-        if state != self.pond.storage() {
+        if is_news(state, self.pond.storage()) {
             self.tell_room(state);
             self.pond.handle(Input::Storage(state), now);
             self.take_effects();
@@ -283,7 +292,7 @@ impl Machine {
     /// it goes to and fro in between.
     fn tell_room(&mut self, state: StorageState) {
         let news = match state {
-            StorageState::Roomy => Told::Roomy,
+            StorageState::Roomy | StorageState::Scarce { .. } => Told::Roomy,
             StorageState::SettleOnly if !self.is_winning_room() => Told::FullToTheLast,
             StorageState::NoEnqueue { .. } | StorageState::SettleOnly => Told::Full,
         };
@@ -305,6 +314,20 @@ impl Machine {
     /// Bytes that can be written without another segment, and that nothing underway will take.
     fn room_left(&self) -> u64 {
         self.room.remaining_bytes.saturating_sub(self.underway_bytes)
+    }
+
+    /// Bytes that can be written in all, as far as is known.
+    fn room_ahead(&self) -> u64 {
+        if self.room.full {
+            return self.room_left();
+        }
+        let beyond_bytes = self.room.beyond_segments.saturating_mul(self.room.segment_bytes);
+        self.room.remaining_bytes.saturating_add(beyond_bytes).saturating_sub(self.underway_bytes)
+    }
+
+    /// Whether there is so much room that nobody need count.
+    fn is_plenty_left(&self) -> bool {
+        self.room_ahead() >= self.kept_bytes() + 4 * self.room.segment_bytes + PLENTY_BYTES
     }
 
     /// Takes the next steps that keep the log within its bound, or win back room on a full disk.
@@ -345,11 +368,11 @@ impl Machine {
 
     /// Why room shall be won back on a full disk.
     fn pressure(&self) -> Pressure {
-        if !self.room.full {
+        if !self.room.full && self.is_plenty_left() {
             return Pressure::None;
         }
-        let left_bytes = self.room_left();
-        if self.index.oldest_live_bytes() <= left_bytes.min(self.room.segment_bytes) / 2 {
+        let left_bytes = self.room_ahead();
+        if self.room.full && self.index.oldest_live_bytes() <= left_bytes.min(self.room.segment_bytes) / 2 {
             return Pressure::Oldest;
         }
         let round = self.round();
@@ -394,7 +417,7 @@ impl Machine {
     /// forgotten at any time, and then nobody can go round without this room. If it is not there any more, only large
     /// messages go out, each of which frees more than it takes.
     fn hand_outs(&self) -> u64 {
-        let left_bytes = self.room_left();
+        let left_bytes = self.room_ahead();
         let Some(oldest) = self.index.alive().next() else { return 0 };
         let copies_bytes = self.copies_bytes();
         let are_large = oldest.copies_bytes > 2 * OUTCOME_BYTES * oldest.copies;
@@ -444,6 +467,15 @@ impl Machine {
     }
 }
 
+/// Whether `state` must be said: it is of another kind, or what is left of the hand-outs that were said last is more than
+/// there is room for now, or clearly less than there could be.
+fn is_news(state: StorageState, known: StorageState) -> bool {
+    let (most, left) = (state.hand_outs().saturating_mul(2), known.hand_outs());
+    std::mem::discriminant(&state) != std::mem::discriminant(&known)
+        || left > most
+        || left.saturating_mul(4) < most
+}
+
 /// Segments before this one may get their indexes.
 fn sealable_before(commit: &Commit) -> u32 {
     if commit.full {
@@ -457,6 +489,8 @@ fn sealable_before(commit: &Commit) -> u32 {
     }
 }
 
+/// Beyond four segments, so much room is plenty: for the outcomes of all that one step can hand out.
+const PLENTY_BYTES: u64 = 64 << 20;
 /// How long a segment is left alone in which something could not be read.
 const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// The most that a hand-out takes in the log until its outcome is written: two groups of their own.

@@ -9,14 +9,17 @@ use millpond_journal::{
     DisposeError, Opened, PrepareError, Prepared, Preparer, Retired, SealError, Sealed, Sealer, ToSeal,
 };
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 /// A log whose next segment has at least this number keeps a file in reserve: a small one need not take that room.
 const RESERVE_FROM: u32 = 3;
 /// How often a full disk is tried again.
 pub(crate) const FULL_RETRY: Duration = Duration::from_millis(250);
+/// How often the log looks whether a file that it has given up was seen to.
+pub(crate) const DISPOSAL_RETRY: Duration = Duration::from_millis(1);
 
 /// Something to do with a segment's file, for which the log does not wait.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub struct Ahead {
     pub spare: bool,
     /// There is room for all that the log wants ahead of it.
     pub roomy: bool,
+    /// And for so many segments more, as far as is known.
+    pub room_segments: u64,
 }
 
 /// What can be done with segments beside the log.
@@ -72,7 +77,8 @@ impl Segments {
                 Err(error) => return Err(error),
             };
         }
-        Ok(Ahead { next, spare: self.preparer.has_spare(), roomy })
+        let (spare, room_segments) = (self.preparer.has_spare(), self.preparer.room_segments());
+        Ok(Ahead { next, spare, roomy, room_segments })
     }
 
     /// See [`Preparer::dispose`]. An error must stop the engine.
@@ -93,13 +99,53 @@ impl Segments {
     }
 }
 
+/// The way to the side thread.
+#[derive(Debug, Clone)]
+pub(crate) struct ToSegments {
+    jobs: Sender<SegmentJob>,
+    undisposed: Arc<AtomicUsize>,
+}
+
+impl ToSegments {
+    /// The way, and what comes out at its other end.
+    pub(crate) fn new() -> (Self, Jobs) {
+        let (sender, jobs) = channel();
+        let undisposed = Arc::new(AtomicUsize::new(0));
+        let other_end = Jobs { jobs, undisposed: Arc::clone(&undisposed) };
+        (Self { jobs: sender, undisposed }, other_end)
+    }
+
+    /// Gives it a job. A side thread that has failed says so through the inbox.
+    pub(crate) fn send(&self, job: SegmentJob) {
+        let is_disposal = matches!(job, SegmentJob::Dispose(_));
+        if is_disposal {
+            self.undisposed.fetch_add(1, Ordering::SeqCst);
+        }
+        if self.jobs.send(job).is_err() && is_disposal {
+            self.undisposed.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether files are still to be seen to that the log has given up: there may be room in a moment.
+    pub(crate) fn is_disposing(&self) -> bool {
+        self.undisposed.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// What the side thread has to do.
+#[derive(Debug)]
+pub(crate) struct Jobs {
+    jobs: Receiver<SegmentJob>,
+    undisposed: Arc<AtomicUsize>,
+}
+
 /// What the side thread works with.
 pub(crate) struct SegmentThread {
     pub(crate) segments: Segments,
-    pub(crate) jobs: Receiver<SegmentJob>,
+    pub(crate) jobs: Jobs,
     pub(crate) log: Sender<ToLog>,
     pub(crate) inbox: Inbox,
-    pub(crate) stop: std::sync::Arc<AtomicBool>,
+    pub(crate) stop: Arc<AtomicBool>,
     /// Segments to seal when nothing else is to be done, oldest first.
     pub(crate) unsealed: VecDeque<ToSeal>,
 }
@@ -119,7 +165,9 @@ impl SegmentThread {
                     continue;
                 }
                 Next::Job(SegmentJob::Dispose(retired)) => {
-                    if let Err(error) = self.segments.dispose(retired) {
+                    let disposed = self.segments.dispose(retired);
+                    self.jobs.undisposed.fetch_sub(1, Ordering::SeqCst);
+                    if let Err(error) = disposed {
                         return self.fail(&error);
                     }
                 }
@@ -153,7 +201,7 @@ impl SegmentThread {
     }
 
     fn next(&mut self, waits_for_room: bool) -> Next {
-        match self.jobs.try_recv() {
+        match self.jobs.jobs.try_recv() {
             Ok(job) => return Next::Job(job),
             Err(TryRecvError::Disconnected) => return Next::End,
             Err(TryRecvError::Empty) => {}
@@ -164,9 +212,9 @@ impl SegmentThread {
             return Next::Seal(what);
         }
         if !waits_for_room {
-            return self.jobs.recv().map_or(Next::End, Next::Job);
+            return self.jobs.jobs.recv().map_or(Next::End, Next::Job);
         }
-        match self.jobs.recv_timeout(FULL_RETRY) {
+        match self.jobs.jobs.recv_timeout(FULL_RETRY) {
             Ok(job) => Next::Job(job),
             Err(RecvTimeoutError::Timeout) => Next::TryAgain,
             Err(RecvTimeoutError::Disconnected) => Next::End,

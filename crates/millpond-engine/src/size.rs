@@ -14,6 +14,8 @@ use millpond_journal::RECORD_HEADER_BYTES;
 const FIXED_BYTES: u64 = 240;
 /// The same of one attempt.
 const ATTEMPT_BYTES: u64 = 40;
+/// When and why a message died.
+const DEATH_BYTES: u64 = 9;
 /// Two lengths.
 const HEADER_BYTES: u64 = 8;
 
@@ -46,8 +48,9 @@ pub(crate) fn record_bytes(record: &Record) -> u64 {
 /// the difference is of a fixed size, and passes.
 pub(crate) fn growth_bytes(record: &Record) -> Option<(Seq, u64)> {
     match record {
-        Record::Returned { seq, attempt, .. } | Record::Died { seq, attempt, .. } => {
-            Some((*seq, attempt.as_ref().map(attempt_bytes)?))
+        Record::Returned { seq, attempt, .. } => Some((*seq, attempt.as_ref().map(attempt_bytes)?)),
+        Record::Died { seq, attempt, .. } => {
+            Some((*seq, DEATH_BYTES + attempt.as_ref().map_or(0, attempt_bytes)))
         }
         _ => None,
     }

@@ -8,7 +8,7 @@ use crate::handle::Answer;
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Entry, Log, Outside};
 use crate::machine::{Machine, Output};
-use crate::segments::{Ahead, FULL_RETRY, SegmentJob};
+use crate::segments::{Ahead, DISPOSAL_RETRY, FULL_RETRY, SegmentJob, ToSegments};
 use millpond_core::command::{Input, Leased, OpNumber, Reply, RequestId, TargetNumber};
 use millpond_core::identity::Seq;
 use millpond_core::time::Now;
@@ -41,7 +41,7 @@ pub(crate) struct EngineThread {
     pub(crate) inbox: Inbox,
     pub(crate) now: Box<dyn FnMut() -> Now + Send>,
     pub(crate) log: Sender<ToLog>,
-    pub(crate) segments: Sender<SegmentJob>,
+    pub(crate) segments: ToSegments,
     pub(crate) reader: Sender<ReadJob>,
     pub(crate) calls: async_mpsc::UnboundedSender<(TargetNumber, Leased, Stored, Instant)>,
     /// Told why, if the engine stops by itself.
@@ -175,7 +175,7 @@ impl EngineThread {
                         let _ = self.reader.send(job);
                     }
                     Output::Seal(what) => {
-                        let _ = self.segments.send(SegmentJob::Seal(what));
+                        self.segments.send(SegmentJob::Seal(what));
                     }
                 }
             }
@@ -208,7 +208,7 @@ pub(crate) struct LogThread {
     pub(crate) log: Log,
     pub(crate) entries: Receiver<ToLog>,
     pub(crate) inbox: Inbox,
-    pub(crate) segments: Sender<SegmentJob>,
+    pub(crate) segments: ToSegments,
     pub(crate) stop: Arc<AtomicBool>,
     /// It was said that pending work waits for room, and there has been none since.
     pub(crate) told_full: bool,
@@ -217,7 +217,7 @@ pub(crate) struct LogThread {
 /// Reports commits to the engine.
 struct Reporter<'thread> {
     inbox: &'thread Inbox,
-    segments: &'thread Sender<SegmentJob>,
+    segments: &'thread ToSegments,
     stop: &'thread AtomicBool,
     started: Instant,
     told_full: &'thread mut bool,
@@ -236,19 +236,23 @@ impl Outside for Reporter<'_> {
     }
 
     fn wait_for_room(&mut self) -> bool {
-        if !std::mem::replace(self.told_full, true) {
+        let is_disposing = self.segments.is_disposing();
+        if !is_disposing && !std::mem::replace(self.told_full, true) {
             tracing::error!("the disk is full: what is pending waits for room. Free or add space");
         }
         if self.stop.load(Ordering::Relaxed) {
             return false;
+        }
+        if is_disposing {
+            std::thread::sleep(DISPOSAL_RETRY);
+            return true;
         }
         std::thread::sleep(FULL_RETRY);
         true
     }
 
     fn segment_job(&mut self, job: SegmentJob) {
-        // A side thread that has failed says so through the inbox.
-        let _ = self.segments.send(job);
+        self.segments.send(job);
     }
 }
 

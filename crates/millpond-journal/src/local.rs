@@ -178,6 +178,11 @@ impl Storage for LocalStorage {
         Ok(Some(bytes))
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        let disk = rustix::fs::statvfs(&self.directory)?;
+        Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+    }
+
     fn fence(&self, _epoch: u64) -> io::Result<()> {
         self.directory_file.sync_all()
     }

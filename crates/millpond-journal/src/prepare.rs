@@ -165,6 +165,14 @@ impl Preparer {
         self.state().spare.is_some()
     }
 
+    /// How many more segments there is room for, apart from those that are made: as far as is known, and but for one,
+    /// since indexes lie beside them.
+    pub fn room_segments(&self) -> u64 {
+        // Where that cannot be known, nobody should count on it.
+        let free_bytes = self.storage.free_bytes().unwrap_or(0);
+        (free_bytes / u64::from(self.segment_bytes)).saturating_sub(1)
+    }
+
     /// A file that was a segment becomes another one. Its bytes stay as they are until they are overwritten.
     fn reuse(&self, spare: u32, number: u32) -> io::Result<Arc<dyn StorageFile>> {
         assert!(

@@ -105,6 +105,10 @@ impl Storage for ReadOnlyDirectory {
         Ok(Some(bytes))
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
     fn fence(&self, _epoch: u64) -> io::Result<()> {
         refused()
     }

@@ -436,6 +436,10 @@ impl State {
         id
     }
 
+    fn used_bytes(&self) -> u64 {
+        self.files.values().map(|id| self.contents[id].bytes.len() as u64).sum()
+    }
+
     /// A whole file appears under its name; its content is synced before, the directory after.
     fn put_whole(&mut self, name: &str, bytes: Vec<u8>) -> io::Result<u64> {
         self.note(
@@ -444,8 +448,8 @@ impl State {
             bytes.len() as u64,
             if bytes.len() <= SECTOR { &bytes } else { &[] },
         );
-        let used: usize = self.files.values().map(|id| self.contents[id].bytes.len()).sum();
-        if self.capacity_bytes.is_some_and(|capacity| (used + bytes.len()) as u64 > capacity) {
+        let wanted = self.used_bytes() + bytes.len() as u64;
+        if self.capacity_bytes.is_some_and(|capacity| wanted > capacity) {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "the simulated disk is full"));
         }
         let id = self.operate(Operation::Create, |state| {
@@ -552,6 +556,11 @@ impl Storage for SimulatedDisk {
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let state = self.state();
         Ok(state.files.get(name).map(|id| state.contents[id].bytes.clone()))
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let state = self.state();
+        Ok(state.capacity_bytes.map_or(u64::MAX, |capacity| capacity.saturating_sub(state.used_bytes())))
     }
 
     fn fence(&self, _epoch: u64) -> io::Result<()> {

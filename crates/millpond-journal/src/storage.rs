@@ -45,6 +45,9 @@ pub trait Storage: Send + Sync {
     /// The content of a small file, `None` if there is none. Reads at most 64 KiB.
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 
+    /// Bytes that can still be created, as far as is known now: others may take them at any time.
+    fn free_bytes(&self) -> io::Result<u64>;
+
     /// Shuts out every writer with a smaller epoch, unless an exclusive lock already does (a local directory). And syncs
     /// the directory: what a process before this one has made or renamed, and failed to sync, is used from here on.
     ///

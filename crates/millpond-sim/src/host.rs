@@ -187,6 +187,7 @@ struct Reports<'a> {
     commits: Vec<(Duration, Commit)>,
     waited: Duration,
     surroundings: &'a mut dyn Surroundings,
+    segments: &'a Segments,
     jobs: &'a mut VecDeque<SegmentJob>,
 }
 
@@ -196,6 +197,12 @@ impl Outside for Reports<'_> {
     }
 
     fn wait_for_room(&mut self) -> bool {
+        // As in production, the side thread comes first with what the log has given up.
+        let disposal = self.jobs.iter().position(|job| matches!(job, SegmentJob::Dispose(_)));
+        if let Some(SegmentJob::Dispose(retired)) = disposal.and_then(|at| self.jobs.remove(at)) {
+            // One that fails leaves no way to make room: the next attempt says so.
+            return self.segments.dispose(retired).is_ok();
+        }
         let waited = self.surroundings.wait_for_room();
         self.waited += waited.unwrap_or_default();
         waited.is_some()
@@ -412,6 +419,7 @@ impl Host {
             commits: Vec::new(),
             waited: Duration::ZERO,
             surroundings: &mut *self.surroundings,
+            segments: &self.segments,
             jobs: &mut self.jobs,
         };
         let result = act(&mut self.log, &mut reports);
@@ -461,7 +469,9 @@ impl Host {
         let Some(number) = self.wanted else { return Ok(()) };
         let ahead = match self.segments.prepare(number) {
             // The engine refuses new work meanwhile.
-            Err(error) if error.is_passing() => Ahead { next: None, spare: false, roomy: false },
+            Err(error) if error.is_passing() => {
+                Ahead { next: None, spare: false, roomy: false, room_segments: 0 }
+            }
             other => other?,
         };
         self.waits_for_room = !ahead.roomy;

@@ -414,14 +414,15 @@ impl Model {
     pub fn disk_room(&self) -> u64 {
         match self.storage {
             StorageState::Roomy => u64::MAX,
-            StorageState::NoEnqueue { hand_outs } => hand_outs,
+            StorageState::Scarce { hand_outs } | StorageState::NoEnqueue { hand_outs } => hand_outs,
             StorageState::SettleOnly => 0,
         }
     }
 
     /// One of them takes place.
     pub fn take_disk_room(&mut self) {
-        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
+        if let StorageState::Scarce { hand_outs } | StorageState::NoEnqueue { hand_outs } = &mut self.storage
+        {
             *hand_outs -= 1;
         }
     }

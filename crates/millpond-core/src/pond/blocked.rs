@@ -6,7 +6,7 @@
 
 use super::bounds::{Excess, KEYS, share};
 use super::{Pond, WAITING_MAX, WaitingFor};
-use crate::command::{EnqueueError, NewMessage, Reply, RequestId, StorageState};
+use crate::command::{EnqueueError, NewMessage, Reply, RequestId};
 use crate::message::{Criticality, QueueNumber};
 use crate::settings::Overflow;
 use crate::time::Now;
@@ -125,7 +125,7 @@ impl Pond {
 
     fn blocks(&self, number: QueueNumber) -> bool {
         let settings = &self.queue_ref(number).settings;
-        settings.overflow == Overflow::Block && self.storage == StorageState::Roomy && !self.draining
+        settings.overflow == Overflow::Block && self.storage.takes_new_work() && !self.draining
     }
 
     /// Those that would be accepted if there were room: neither repetitions nor mistakes.

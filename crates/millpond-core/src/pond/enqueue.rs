@@ -6,7 +6,7 @@ use super::blocked::Door;
 use super::slot::Slot;
 use super::timers::Timer;
 use super::{Gated, Pond};
-use crate::command::{Accepted, EnqueueError, NewMessage, OpNumber, Reply, RequestId, StorageState};
+use crate::command::{Accepted, EnqueueError, NewMessage, OpNumber, Reply, RequestId};
 use crate::forecast::Outlook;
 use crate::identity::Seq;
 use crate::message::{IdempotencyKey, Message, Phase, QueueNumber};
@@ -114,11 +114,8 @@ impl Pond {
         if new.group.is_some() && !order.keeps_groups() {
             return Err(EnqueueError::GroupsNotKept { order });
         }
-        match self.storage {
-            StorageState::Roomy => {}
-            StorageState::NoEnqueue { .. } | StorageState::SettleOnly => {
-                return Err(EnqueueError::StorageFull);
-            }
+        if !self.storage.takes_new_work() {
+            return Err(EnqueueError::StorageFull);
         }
         if self.draining {
             return Err(EnqueueError::Draining);

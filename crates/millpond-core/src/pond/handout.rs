@@ -6,9 +6,7 @@ use super::order::{Oldest, Pick, Rules};
 use super::timers::Timer;
 use super::waiters::Waiter;
 use super::{Pond, WAITING_MAX, WaitingFor};
-use crate::command::{
-    Effect, LeaseRequest, Leased, QueueError, Reply, RequestId, StorageState, TargetNumber,
-};
+use crate::command::{Effect, LeaseRequest, Leased, QueueError, Reply, RequestId, TargetNumber};
 use crate::identity::Receipt;
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
 use crate::name::Label;
@@ -71,18 +69,12 @@ impl Pond {
 
     /// For how many more hand-outs, or ends of what nobody has, the disk has room.
     pub(super) fn disk_room(&self) -> u64 {
-        match self.storage {
-            StorageState::Roomy => u64::MAX,
-            StorageState::NoEnqueue { hand_outs } => hand_outs,
-            StorageState::SettleOnly => 0,
-        }
+        self.storage.hand_outs()
     }
 
     /// One of them takes place.
     pub(super) fn take_disk_room(&mut self) {
-        if let StorageState::NoEnqueue { hand_outs } = &mut self.storage {
-            *hand_outs = hand_outs.saturating_sub(1);
-        }
+        self.storage.take_hand_out();
     }
 
     fn may_hand_out(&self, number: QueueNumber) -> bool {

@@ -6,7 +6,7 @@
 
 use super::timers::Timer;
 use super::{Gated, Pond, Slots, View};
-use crate::command::{QueueError, ReplayError, Reply, RequestId, StorageState};
+use crate::command::{QueueError, ReplayError, Reply, RequestId};
 use crate::identity::Seq;
 use crate::message::{Phase, QueueNumber};
 use crate::name::Name;
@@ -362,9 +362,10 @@ impl Pond {
 
     /// Until when the next one of a replay must wait: for room, or for the pace; `None`: it may go, and is counted.
     fn replay_must_wait(&mut self, number: QueueNumber, seq: Seq, now: Now) -> Option<Mono> {
-        let wants_room = match self.storage {
-            StorageState::Roomy => self.has_no_room_for(number, seq).then_some(WaitsFor::Room),
-            StorageState::NoEnqueue { .. } | StorageState::SettleOnly => Some(WaitsFor::Disk),
+        let wants_room = if self.storage.takes_new_work() {
+            self.has_no_room_for(number, seq).then_some(WaitsFor::Room)
+        } else {
+            Some(WaitsFor::Disk)
         };
         let replays = &mut self.queue_mut(number).replays;
         replays.waited_for = wants_room.or(Some(WaitsFor::Pace));

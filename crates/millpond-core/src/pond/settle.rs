@@ -3,8 +3,8 @@
 //! Owns fencing: only the latest holder of a message decides, and late only while nobody else was handed it.
 
 use super::{Gated, Pond};
+use crate::command::OpNumber;
 use crate::command::{CallOutcome, Reply, RequestId, SettleError, SettleOutcome, Settlement};
-use crate::command::{OpNumber, StorageState};
 use crate::identity::{Receipt, Seq};
 use crate::message::{AttemptOutcome, Content, DeadReason, Failure, HandOut, Holder, Phase, SharedContent};
 use crate::record::Record;
@@ -151,7 +151,7 @@ impl Pond {
         queue.busy.note(waiting, 1, now.mono);
         let max_bytes = usize::try_from(queue.settings.result_max_bytes).unwrap_or(usize::MAX);
         // What room is left on a full disk is for outcomes; a result is dropped rather than the room for the next ones.
-        let has_room = self.storage == StorageState::Roomy;
+        let has_room = self.storage.takes_new_work();
         let result = result.filter(|_| has_room).map(|result| bounded(result, max_bytes));
         self.end(seq, Phase::Succeeded, Some(&attempt), result, now);
     }

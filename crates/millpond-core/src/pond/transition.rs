@@ -6,7 +6,7 @@
 use super::groups::Parting;
 use super::timers::Timer;
 use super::{Gated, Pond};
-use crate::command::{Effect, OpNumber, StorageState};
+use crate::command::{Effect, OpNumber};
 use crate::identity::Seq;
 use crate::message::{
     Attempt, AttemptOutcome, DeadReason, Failure, Message, Phase, QueueNumber, SharedContent,
@@ -149,7 +149,7 @@ impl Pond {
         mut failure: Option<Failure>,
         now: Now,
     ) -> Attempt {
-        if let Some(failure) = failure.as_mut().filter(|_| self.storage != StorageState::Roomy) {
+        if let Some(failure) = failure.as_mut().filter(|_| !self.storage.takes_new_work()) {
             failure.shorten();
         }
         let slot = self.slots.get_mut(seq).expect("the caller has looked it up");

@@ -1,14 +1,16 @@
 //! Why a queue hands out nothing: a burst of deaths, full dead letters, a full disk, an operator.
 
 use crate::rig::{QUEUE, Rig, complete, dead as rejected, message, name, retry, s, target};
+use bytes::Bytes;
 use millpond_core::command::{CallOutcome, Command, EnqueueError, Input, Reply, SettleOutcome, StorageState};
 use millpond_core::identity::Seq;
-use millpond_core::message::{Failure, Phase};
+use millpond_core::message::{Content, Failure, Phase};
 use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
 use millpond_core::replay::{ReplayState, ReplayWhich, ReplayWish, WaitsFor};
-use millpond_core::settings::{DeadLetterSettings, Overflow, QueueSettings, RetrySettings};
+use millpond_core::settings::{DeadLetterSettings, OnExpiry, Overflow, QueueSettings, RetrySettings};
 use millpond_core::stats::Held;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn bursting(deaths: u32) -> QueueSettings {
@@ -313,6 +315,29 @@ fn a_full_disk_lets_out_what_it_has_room_for_and_no_more() {
     assert!(rig.answer(waiting).is_none());
     rig.input(Input::Storage(StorageState::NoEnqueue { hand_outs: 1 }));
     assert!(matches!(rig.answer(waiting), Some(Reply::Leased(Ok(leased))) if leased.len() == 1));
+}
+
+#[test]
+fn where_room_is_scarce_everything_is_taken_in_and_as_much_goes_out_or_expires_as_there_is_room_for() {
+    let mut rig =
+        Rig::new(QueueSettings { retention: s(60), on_expiry: OnExpiry::Drop, ..QueueSettings::default() });
+    rig.fill(4);
+    rig.input(Input::Storage(StorageState::Scarce { hand_outs: 1 }));
+    rig.fill(1);
+    let receipt = rig.lease_one();
+    assert!(rig.lease(2).is_empty());
+    assert_eq!(rig.stats().held, None, "the next settlement may make room");
+    let result = Some(Arc::new(Content { body: Bytes::from_static(b"done"), ..Content::default() }));
+    rig.settle(receipt, SettleOutcome::Complete { result }).unwrap();
+    assert!(rig.status(receipt.seq).unwrap().message.result.is_some(), "results are kept");
+    rig.pass(s(61));
+    assert_eq!(rig.stats().ready, 4, "what is overdue waits for room");
+    rig.input(Input::Storage(StorageState::Scarce { hand_outs: 3 }));
+    rig.input(Input::Tick);
+    assert_eq!(rig.stats().totals.expired, 3);
+    rig.input(Input::Storage(StorageState::Roomy));
+    rig.input(Input::Tick);
+    assert_eq!(rig.stats().totals.expired, 4);
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn op() -> BoxedStrategy<Op> {
         2 => seq.clone().prop_map(Op::DeleteDead),
         3 => seq.prop_map(Op::Copy),
         1 => Just(Op::CopyBasics),
-        1 => prop_oneof![2 => Just(StorageState::Roomy), 1 => Just(StorageState::NoEnqueue { hand_outs: 4 }), 1 => Just(StorageState::SettleOnly)]
+        1 => prop_oneof![1 => Just(StorageState::Roomy), 1 => Just(StorageState::Scarce { hand_outs: 3 }), 1 => Just(StorageState::NoEnqueue { hand_outs: 4 }), 1 => Just(StorageState::SettleOnly)]
             .prop_map(Op::Storage),
         1 => prop_oneof![Just(3600), Just(-3600), -100..100_i64].prop_map(Op::StepWall),
         4 => (0..12_usize, edited).prop_map(|(more, edited)| Op::Crash(more, edited.map(Box::new))),

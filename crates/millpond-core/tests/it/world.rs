@@ -470,7 +470,7 @@ impl World {
     fn judge_idleness(&mut self) {
         for queue in 0..3 {
             let blocked = self.model.judge_blocked(queue);
-            let free = self.model.storage == StorageState::Roomy;
+            let free = self.model.storage.takes_new_work();
             assert!(blocked.is_none() || !free, "{blocked:?}, and it still waits for room");
             self.judge_stuck(queue);
         }

@@ -93,6 +93,10 @@ impl Storage for Faulty {
         self.disk.read_small(name)
     }
 
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.disk.free_bytes()
+    }
+
     fn fence(&self, epoch: u64) -> io::Result<()> {
         self.disk.fence(epoch)
     }

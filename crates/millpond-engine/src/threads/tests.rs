@@ -7,6 +7,7 @@ use crate::engine::{Randomness, Restored, restore};
 use crate::inbox::{Event, Inbox};
 use crate::log::{Commit, Entry, Outside};
 use crate::machine::{Machine, Output};
+use crate::segments::ToSegments;
 use millpond_core::command::{Command, Declared, Input, NewMessage, OpNumber, RequestId};
 use millpond_core::identity::Seq;
 use millpond_core::name::Name;
@@ -45,6 +46,7 @@ fn commit(op: OpNumber) -> Commit {
         synced_segment: 1,
         settled: false,
         remaining_bytes: SEGMENT_BYTES.into(),
+        room_segments: 1 << 20,
         full: false,
         spare: true,
         records: 0,
@@ -71,7 +73,7 @@ fn a_stop_waits_for_what_was_decided_by_then_and_for_nothing_that_timers_still_b
     let machine = restored(at(0)).machine;
     let inbox = Inbox::new();
     let (log, told) = channel();
-    let (segments, _jobs) = channel();
+    let (segments, _jobs) = ToSegments::new();
     let (reader, _read_jobs) = channel();
     let (calls, _calls) = async_mpsc::unbounded_channel();
     let micros = Arc::new(AtomicI64::new(0));
@@ -142,7 +144,7 @@ fn a_disk_that_fills_is_said_once_with_what_to_do_and_once_that_it_has_room_agai
 
 #[test]
 fn what_waits_for_room_is_said_once_however_many_groups_wait_until_there_is_some() {
-    let (inbox, (segments, _jobs)) = (Inbox::new(), channel());
+    let (inbox, (segments, _jobs)) = (Inbox::new(), ToSegments::new());
     // A log that stops tries nothing again, and does not sleep for it.
     let stop = AtomicBool::new(true);
     let mut told_full = false;

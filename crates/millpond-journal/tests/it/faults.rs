@@ -451,6 +451,9 @@ impl Storage for Picky {
     fn read_small(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.0.read_small(name)
     }
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.free_bytes()
+    }
     fn fence(&self, epoch: u64) -> io::Result<()> {
         self.0.fence(epoch)
     }

@@ -35,6 +35,8 @@ struct Case {
 enum Burst {
     Purge,
     Expiry,
+    /// Everything that is handed out runs out at once, as often as it takes.
+    Leases,
 }
 
 fn open(disk: &SimulatedDisk, on_expiry: OnExpiry, at: Mono) -> Session {
@@ -84,6 +86,12 @@ fn burst(session: &mut Session, case: Case) -> Result<(), HostError> {
             session.ask(Command::Purge(queue()))?;
         }
         Burst::Expiry => session.pass(TTL)?,
+        Burst::Leases => {
+            for _ in 0..20 {
+                lease(session, usize::MAX, Duration::from_secs(1))?;
+                session.pass(Duration::from_secs(2))?;
+            }
+        }
     }
     session.pass(KEPT * 10)?;
     session.host.machine().pond().assert_consistent();
@@ -110,22 +118,36 @@ fn run(case: Case) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn what_is_purged_or_expires_all_at_once_leaves_the_room_to_win_room_back() {
+/// Every shape of `burst`; small messages also on a larger disk, where more come to their ends at once than fit into
+/// what is known to be there.
+fn run_all(burst: Burst) {
+    let shapes = [(0, 1), (0, 20), (20, 30), (200, 30), (2000, 10)];
+    let small = shapes.iter().flat_map(|&shape| [(shape, 5), (shape, 8)]);
     let mut failed = Vec::new();
-    for burst in [Burst::Purge, Burst::Expiry] {
-        for (bytes, batch) in [(0, 1), (0, 20), (20, 30), (200, 30), (2000, 10)] {
-            for segments in [5, 8] {
-                for worked in [false, true] {
-                    for on_expiry in [OnExpiry::Drop, OnExpiry::DeadLetter] {
-                        let case = Case { bytes, batch, segments, on_expiry, burst, worked };
-                        if let Err(error) = run(case) {
-                            failed.push(format!("{case:?}: {error}"));
-                        }
-                    }
+    for ((bytes, batch), segments) in small.chain([((0, 100), 20), ((20, 30), 20)]) {
+        for worked in [false, true] {
+            for on_expiry in [OnExpiry::Drop, OnExpiry::DeadLetter] {
+                let case = Case { bytes, batch, segments, on_expiry, burst, worked };
+                if let Err(error) = run(case) {
+                    failed.push(format!("{case:?}: {error}"));
                 }
             }
         }
     }
     assert!(failed.is_empty(), "{}\n{} cases", failed.join("\n"), failed.len());
+}
+
+#[test]
+fn what_is_purged_all_at_once_leaves_the_room_to_win_room_back() {
+    run_all(Burst::Purge);
+}
+
+#[test]
+fn what_expires_all_at_once_leaves_the_room_to_win_room_back() {
+    run_all(Burst::Expiry);
+}
+
+#[test]
+fn leases_that_run_out_all_at_once_leave_the_room_to_win_room_back() {
+    run_all(Burst::Leases);
 }

@@ -71,12 +71,12 @@ impl World {
             let verdict = self.model.judge(queue, new);
             let known = matches!(verdict, Verdict::Duplicate(_) | Verdict::Mismatch | Verdict::TooLarge);
             self.mark_refusal(queue, new, &verdict);
-            if verdict == Verdict::Block && self.model.storage == StorageState::Roomy {
+            if verdict == Verdict::Block && self.model.storage.takes_new_work() {
                 self.join_line(queue, request, new);
                 return self.take(effects);
             }
             fates.push(match verdict {
-                _ if !known && self.model.storage != StorageState::Roomy => Fate::StorageFull,
+                _ if !known && !self.model.storage.takes_new_work() => Fate::StorageFull,
                 Verdict::Duplicate(seq) => Fate::Duplicate { seq, phase: self.model.messages[&seq].phase },
                 Verdict::Mismatch => Fate::Mismatch,
                 Verdict::TooLarge => Fate::TooLarge,
@@ -201,7 +201,7 @@ impl World {
 
     /// A result comes with an end, and is kept where the disk has room for it.
     fn bring_result(&mut self, receipt: Receipt, result: &Content) {
-        if self.model.storage == StorageState::Roomy {
+        if self.model.storage.takes_new_work() {
             let bytes = result.body.len() as u64;
             self.model.bring_result(receipt, &result.content_type, bytes, self.now);
         } else {

@@ -4,7 +4,7 @@
 //! is more critical.
 
 use super::{Answer, Due, Fate, Position, World};
-use millpond_core::command::{RequestId, StorageState};
+use millpond_core::command::RequestId;
 use millpond_core::message::QueueNumber;
 use millpond_testkit::model::{Blocked, New, Verdict};
 
@@ -47,7 +47,7 @@ impl World {
     /// Where the log takes no new messages, nobody waits for room.
     pub(super) fn dissolve_lines(&mut self) {
         for queue in 0..3 {
-            while self.model.storage != StorageState::Roomy && !self.model.queues[queue].blocked.is_empty() {
+            while !self.model.storage.takes_new_work() && !self.model.queues[queue].blocked.is_empty() {
                 self.leave_line(queue, 0, Fate::StorageFull);
             }
         }

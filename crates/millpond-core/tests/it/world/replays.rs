@@ -4,7 +4,7 @@
 
 use super::shape::{label, names};
 use super::{Answer, Due, World};
-use millpond_core::command::{Command, StorageState};
+use millpond_core::command::Command;
 use millpond_core::identity::Seq;
 use millpond_core::message::Phase;
 use millpond_core::rate::Rate;
@@ -110,7 +110,7 @@ impl World {
         let task = self.running(queue).expect("only a running replay puts something back");
         assert!(is_meant(task, seq, message), "{seq} is replayed, and not meant by {task:?}");
         let (number, rate, ttl) = (task.number, task.wish.rate, task.wish.ttl);
-        assert_eq!(self.model.storage, StorageState::Roomy);
+        assert!(self.model.storage.takes_new_work());
         let settings = &self.model.queues[queue].settings;
         let (messages, held) = self.model.unfinished(queue);
         let fits =
@@ -138,7 +138,7 @@ impl World {
     /// While full dead letters hold a queue, a replay without a pace waits for nothing but the disk.
     pub(super) fn judge_stuck(&self, queue: usize) {
         let Some(task) = self.running(queue).filter(|task| task.wish.rate.is_none()) else { return };
-        let free = self.model.storage == StorageState::Roomy && !self.clock_stepped;
+        let free = self.model.storage.takes_new_work() && !self.clock_stepped;
         let meant = self
             .model
             .of(queue, Phase::Dead)
