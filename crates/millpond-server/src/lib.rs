@@ -27,7 +27,11 @@ mod routes;
 mod schemas;
 mod serve;
 mod shared;
+#[cfg_attr(not(test), expect(dead_code, reason = "targets begin to use it with the next change"))]
+mod signature;
 mod status;
+#[cfg_attr(not(test), expect(dead_code, reason = "targets begin to use it with the next change"))]
+mod tls;
 mod unrepeated;
 pub mod view;
 mod waiting;
@@ -35,3 +39,4 @@ mod workers;
 
 pub use limits::Limits;
 pub use serve::{ServeError, ServerOptions, serve};
+pub use tls::TlsError;
