@@ -36,5 +36,5 @@ mod waiting;
 mod workers;
 
 pub use limits::Limits;
-pub use serve::{ServeError, ServerOptions, serve};
+pub use serve::{ServeError, ServerOptions, check_targets, serve};
 pub use tls::TlsError;

@@ -129,6 +129,17 @@ pub async fn serve(
     failure.map_or(Ok(()), |reason| Err(ServeError::Engine(reason)))
 }
 
+/// Checks what can be known of the targets without calling them: that certificates and keys can be used.
+///
+/// # Errors
+/// [`ServeError::Tls`]. That the operating system trusts nobody is an error only where a server is started.
+pub fn check_targets(configuration: &Configuration) -> Result<(), ServeError> {
+    match targets(&configuration.targets) {
+        Ok(_) | Err((_, TlsError::NoAuthority { .. })) => Ok(()),
+        Err((target, source)) => Err(ServeError::Tls { target, source }),
+    }
+}
+
 fn check_headers(configuration: &Configuration) -> Result<(), ServeError> {
     for (target, settings) in &configuration.targets {
         if let Some(header) = settings.headers.keys().find(|name| is_reserved_header(name)) {

@@ -71,15 +71,13 @@ impl Pool {
     ) -> Result<Answered, Fault> {
         let (progress, taken) = (Progress::default(), capture_connection(&mut request));
         let exchange = progress.clone().follow(self.exchange(request, limit_bytes, &progress));
-        match tokio::time::timeout(self.timeout, exchange).await {
-            Ok(ended) => ended,
-            Err(_) => {
-                if taken.connection_metadata().is_some() {
-                    progress.reach(Phase::Sent);
-                }
-                Err(progress.timed_out(self.timeout))
-            }
+        if let Ok(ended) = tokio::time::timeout(self.timeout, exchange).await {
+            return ended;
         }
+        if taken.connection_metadata().is_some() {
+            progress.reach(Phase::Sent);
+        }
+        Err(progress.timed_out(self.timeout))
     }
 
     async fn exchange(

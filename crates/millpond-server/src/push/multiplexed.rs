@@ -19,7 +19,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::client::legacy::connect::Connection as _;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use std::error::Error;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -262,16 +261,8 @@ impl Multiplexed {
             .max_header_list_size(HEAD_BYTES_MAX)
             .keep_alive_interval(self.care.ping_interval)
             .keep_alive_timeout(self.care.ping_timeout);
-        let unspoken =
-            |error: &(dyn Error + 'static)| ConnectError { kind: kind(error), message: words(error) };
-        let (sender, mut driven) = builder.handshake(io).await.map_err(|error| unspoken(&error))?;
-        greeted(&mut driven).await.map_err(|error| match error {
-            Some(error) => unspoken(&error),
-            None => {
-                let message = "the target closed the connection before it spoke HTTP/2".to_owned();
-                ConnectError { kind: "reset", message }
-            }
-        })?;
+        let (sender, mut driven) = builder.handshake(io).await.map_err(|error| unspoken(Some(&error)))?;
+        greeted(&mut driven).await.map_err(|error| unspoken(error.as_ref()))?;
         let slot = Arc::new(Mutex::new(Some(driven)));
         let connection = Arc::new(Connection {
             sender,
@@ -285,6 +276,15 @@ impl Multiplexed {
         lock(&self.connections).push(connection);
         Ok(place)
     }
+}
+
+/// Why HTTP/2 is not spoken on a connection; `None`: it was closed.
+fn unspoken(error: Option<&hyper::Error>) -> ConnectError {
+    if let Some(error) = error {
+        return ConnectError { kind: kind(error), message: words(error) };
+    }
+    let message = "the target closed the connection before it spoke HTTP/2".to_owned();
+    ConnectError { kind: "reset", message }
 }
 
 /// Waits until the target has said how many calls it allows at once; or for the end of the connection, and why.

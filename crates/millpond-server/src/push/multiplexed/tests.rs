@@ -67,6 +67,7 @@ async fn an_idle_connection_is_closed() {
         place.ended();
     };
     // The target sees the end of the connection though the pool is still there.
-    tokio::time::timeout(DEADLINE, async { tokio::join!(calling, served) }).await.unwrap();
+    let both = Box::pin(async { tokio::join!(calling, served) });
+    tokio::time::timeout(DEADLINE, both).await.unwrap();
     assert!(pool.free().is_none());
 }

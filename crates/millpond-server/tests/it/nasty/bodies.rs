@@ -14,7 +14,7 @@ async fn ten_gigabytes_are_cut_and_their_connection_closed() {
     let outcome = fate(DEADLINE, async |_, mut stream| {
         request(&mut stream).await;
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10000000000\r\n\r\n").await;
-        flood(stream, &[b'x'; 64 << 10]).await;
+        flood(stream, &vec![b'x'; 64 << 10]).await;
     })
     .await;
     assert_done(&outcome);
@@ -51,7 +51,7 @@ async fn a_body_without_a_length_ends_with_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_beyond_the_length_belong_to_nobody() {
     let nasty = Nasty::start(async |_, stream| {
-        serve(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok and more").await
+        serve(stream, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok and more").await;
     })
     .await;
     let bench = Bench::start(nasty.address, |_| {}).await;

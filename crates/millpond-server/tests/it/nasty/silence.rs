@@ -190,6 +190,6 @@ async fn a_target_that_talks_before_it_is_spoken_to_ends_the_call_one_way_or_the
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_only_floods_is_cut_off() {
-    let outcome = fate(DEADLINE, async |_, stream| flood(stream, &[0; 64 << 10]).await).await;
+    let outcome = fate(DEADLINE, async |_, stream| flood(stream, &vec![0; 64 << 10]).await).await;
     assert_eq!((&outcome["status"], &outcome["attempts"]), (&"dead".into(), &1.into()), "{outcome}");
 }

@@ -17,6 +17,9 @@ use tokio_rustls::server::TlsStream;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
+/// How many authorities there are.
+static AUTHORITIES: AtomicUsize = AtomicUsize::new(0);
+
 /// An authority.
 pub(super) struct Authority {
     pub(super) certificate: CertificateDer<'static>,
@@ -28,8 +31,7 @@ impl Authority {
         let mut parameters = CertificateParams::new(Vec::new()).unwrap();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Two of the same name would be told apart by their keys only.
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("authority {}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = format!("authority {}", AUTHORITIES.fetch_add(1, Ordering::Relaxed));
         parameters.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = parameters.self_signed(&key).unwrap().der().clone();
@@ -194,8 +196,7 @@ async fn a_connection_that_ends_within_the_handshake_is_a_fault_of_tls() {
             if is_reset {
                 stream.set_zero_linger().unwrap();
             } else {
-                let mut hello = [0; 64 << 10];
-                let _ = stream.try_read(&mut hello);
+                let _ = stream.try_read(&mut [0; 8 << 10]);
             }
         })
         .await;
