@@ -198,7 +198,10 @@ impl Multiplexed {
                 repetitions += 1;
                 continue;
             }
-            return Err(Unsent::Fault(fault(error.error())));
+            return Err(Unsent::Fault(match fault(error.error()) {
+                Fault::Failed(failure) if is_unsent => Fault::NotBegun(failure),
+                fault => fault,
+            }));
         }
     }
 

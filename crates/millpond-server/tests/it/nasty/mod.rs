@@ -59,6 +59,8 @@ impl Nasty {
         let (target, act) = (nasty.clone(), Arc::new(act));
         let listening = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                // Small answers do not wait for larger ones.
+                let _ = stream.set_nodelay(true);
                 let number = target.accepted.fetch_add(1, Ordering::SeqCst);
                 target.open.fetch_add(1, Ordering::SeqCst);
                 let (act, open) = (Arc::clone(&act), Open(Arc::clone(&target.open)));

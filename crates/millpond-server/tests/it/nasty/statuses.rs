@@ -69,19 +69,18 @@ fn forms(date: jiff::Timestamp) -> [String; 3] {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_target_that_asks_for_a_pause_costs_no_attempt_however_it_asks() {
     let now = jiff::Timestamp::now();
-    let mut pauses = vec!["1".to_owned(), "0".to_owned()];
-    pauses.extend(forms(now + Duration::from_secs(1)));
-    pauses.extend(forms(now - Duration::from_hours(1)));
-    for status in ["429 Slow", "503 Busy"] {
-        for pause in &pauses {
-            let answer = format!("HTTP/1.1 {status}\r\nretry-after: {pause}\r\ncontent-length: 0\r\n\r\n");
-            let outcome = after(answer).await;
-            assert_eq!(
-                (&outcome["status"], &outcome["attempts"], &outcome["history"][0]["outcome"]),
-                (&json!("succeeded"), &json!(0), &json!("throttled")),
-                "{status}, {pause}: {outcome}"
-            );
-        }
+    let (soon, past) = (forms(now + Duration::from_secs(1)), forms(now - Duration::from_hours(1)));
+    let mut asked: Vec<_> = soon.into_iter().map(|pause| ("429 Slow", pause)).collect();
+    asked.extend(past.into_iter().map(|pause| ("503 Busy", pause)));
+    asked.extend([("429 Slow", "0".to_owned()), ("503 Busy", "1".to_owned())]);
+    for (status, pause) in asked {
+        let answer = format!("HTTP/1.1 {status}\r\nretry-after: {pause}\r\ncontent-length: 0\r\n\r\n");
+        let outcome = after(answer).await;
+        assert_eq!(
+            (&outcome["status"], &outcome["attempts"], &outcome["history"][0]["outcome"]),
+            (&json!("succeeded"), &json!(0), &json!("throttled")),
+            "{status}, {pause}: {outcome}"
+        );
     }
 }
 
