@@ -5,6 +5,7 @@
 
 use millpond_config::Tls;
 use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls_native_certs::CertificateResult;
 use std::error::Error;
 use std::io;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub(crate) fn client(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots(tls)?);
+        .with_root_certificates(roots(rustls_native_certs::load_native_certs(), tls)?);
     match &tls.identity {
         None => Ok(builder.with_no_client_auth()),
         Some(identity) => builder
@@ -55,9 +56,8 @@ pub(crate) fn client(tls: &Tls) -> Result<ClientConfig, TlsError> {
     }
 }
 
-fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
+fn roots(native: CertificateResult, tls: &Tls) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    let native = rustls_native_certs::load_native_certs();
     // Some systems trust certificates that are too odd to be read; nobody can be the target by them.
     roots.add_parsable_certificates(native.certs);
     for (index, certificate) in tls.ca.iter().enumerate() {
@@ -118,11 +118,12 @@ pub(crate) fn words(fault: &rustls::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{TlsError, client, fault, words};
+    use super::{TlsError, client, fault, roots, words};
     use millpond_config::{Identity, Tls};
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
     use rustls::{CertificateError, InvalidMessage};
+    use rustls_native_certs::CertificateResult;
     use std::io;
     use std::sync::Arc;
 
@@ -151,6 +152,25 @@ mod tests {
         let nonsense = Arc::new(PrivateKeyDer::from(PrivatePkcs8KeyDer::from(vec![0; 40])));
         let error = client(&Tls { identity: identity(nonsense), ..right }).unwrap_err();
         assert!(matches!(error, TlsError::Identity(_)), "{error}");
+    }
+
+    #[test]
+    fn the_operating_systems_authorities_are_trusted_beside_those_of_the_configuration() {
+        let native = |certs| {
+            let mut native = CertificateResult::default();
+            native.certs = certs;
+            native
+        };
+        let odd = CertificateDer::from(vec![1, 2, 3]);
+        let (systems, own) = (made().0, made().0);
+        let both = Tls { ca: vec![own], ..Tls::default() };
+        assert_eq!(roots(native(vec![odd.clone(), systems.clone()]), &both).unwrap().len(), 2);
+        assert_eq!(roots(native(vec![systems]), &Tls::default()).unwrap().len(), 1);
+        assert_eq!(roots(native(Vec::new()), &both).unwrap().len(), 1);
+        for nobody in [Vec::new(), vec![odd]] {
+            let error = roots(native(nobody), &Tls::default()).unwrap_err();
+            assert!(matches!(error, TlsError::NoAuthority { .. }), "{error}");
+        }
     }
 
     #[test]
