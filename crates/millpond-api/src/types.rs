@@ -82,7 +82,7 @@ fn is_false(value: &bool) -> bool {
 /// What went wrong in an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptError {
-    /// A short stable word: `status`, `timeout`, `connect`, `reset`, `protocol`, `worker`.
+    /// A short stable word: `status`, `timeout`, `resolve`, `connect`, `tls`, `reset`, `protocol`, `worker`.
     pub kind: String,
     /// What happened.
     pub message: String,

@@ -70,22 +70,18 @@ fn parse_url(text: &str, example: &str) -> Result<Uri, AddressError> {
     if named_port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
         return Ok(url);
     }
-    refuse(format!("{text:?} has no valid port"), "write a port from 1 to 65535, or none for 80")
+    refuse(format!("{text:?} has no valid port"), "write a port from 1 to 65535, or none for the usual one")
 }
 
-/// Reads the URL of a target: `http://host[:port][/path][?query]`.
+/// Reads the URL of a target: `http://host[:port][/path][?query]`, or `https`.
 ///
 /// # Errors
 /// Other schemes, and URLs that cannot be called, are refused with what would be right.
 pub fn parse_target_url(text: &str) -> Result<Uri, AddressError> {
     let url = parse_url(text, "http://127.0.0.1:9000/tasks")?;
     match url.scheme_str() {
-        Some("http") => Ok(url),
-        Some("https") => refuse(
-            "https is not supported by this version",
-            "use http within a trusted network, or to a proxy on this machine that adds TLS",
-        ),
-        _ => refuse(format!("{text:?} is not an http URL"), "write http://host:port/path"),
+        Some("http" | "https") => Ok(url),
+        _ => refuse(format!("{text:?} is not an http or https URL"), "write http://host:port/path"),
     }
 }
 
@@ -168,12 +164,16 @@ mod tests {
 
     #[test]
     fn targets_are_http_urls_with_a_host() {
-        for text in ["http://127.0.0.1:9000/registrations", "http://a.b", "http://[::1]:9/x?y=z", "HTTP://A/"]
-        {
+        for text in [
+            "http://127.0.0.1:9000/registrations",
+            "http://a.b",
+            "http://[::1]:9/x?y=z",
+            "HTTP://A/",
+            "https://a.b/c",
+        ] {
             assert!(parse_target_url(text).is_ok(), "{text}: {:?}", parse_target_url(text));
         }
         for (text, hint) in [
-            ("https://a", "proxy on this machine"),
             ("a.b:9000/x", "write \"http://a.b:9000/x\""),
             ("127.0.0.1:9000", "write \"http://127.0.0.1:9000\""),
             ("ftp://a", "write http://host:port/path"),

@@ -4,6 +4,8 @@
 
 use crate::cors::Cors;
 use crate::route::Route;
+use crate::secret::SigningKey;
+use crate::tls::Tls;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -58,13 +60,24 @@ impl Default for Configuration {
 pub struct Target {
     /// Its capacity.
     pub settings: TargetSettings,
-    /// Where it is: `http`, with a host.
+    /// Where it is: `http` or `https`, with a host.
     pub url: http::Uri,
     /// Sent with every push. The values are marked sensitive: they may be credentials and are never printed.
     pub headers: http::HeaderMap,
     /// What a status code means, where that differs from the usual. Keys lie between 200 and 599.
     pub outcomes: BTreeMap<u16, PushOutcome>,
+    /// Whether HTTP/2 is spoken. `None`: over TLS if the target can, else not.
+    pub http2: Option<bool>,
+    /// How long it may take until there is a connection. See [`Target::connect_timeout`].
+    pub connect_timeout: Option<Duration>,
+    /// Whom to trust where the URL is `https`.
+    pub tls: Tls,
+    /// What every call is signed with; none: calls are not signed.
+    pub signature: Vec<SigningKey>,
 }
+
+/// Longest time until there is a connection, unless another one is set.
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 impl Target {
     /// A target at `url` with every default: one call at a time (nobody but the operator knows what a target can
@@ -77,7 +90,21 @@ impl Target {
             hold_after_timeout: None,
             adaptive: None,
         };
-        Self { settings, url, headers: http::HeaderMap::new(), outcomes: BTreeMap::new() }
+        Self {
+            settings,
+            url,
+            headers: http::HeaderMap::new(),
+            outcomes: BTreeMap::new(),
+            http2: None,
+            connect_timeout: None,
+            tls: Tls::default(),
+            signature: Vec::new(),
+        }
+    }
+
+    /// How long it may take until there is a connection: name, TCP and TLS together. Never longer than a call.
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT).min(self.settings.timeout)
     }
 }
 

@@ -40,9 +40,22 @@ pub(crate) static TARGET: Table = Table {
         "outcomes",
         "adaptive",
         "latency_objective",
+        "http2",
+        "connect_timeout",
+        "tls",
+        "signature",
     ],
     unsupported: &[],
 };
+pub(crate) static TLS: Table = Table {
+    title: "targets.NAME.tls",
+    supported: &["ca", "certificate", "key", "server_name"],
+    unsupported: &[],
+};
+pub(crate) static SIGNATURE: Table =
+    Table { title: "targets.NAME.signature", supported: &["secret"], unsupported: &[] };
+/// Wherever a secret can be given. Not one of [`TABLES`]: it has no place of its own.
+pub(crate) static SECRET: Table = Table { title: "a secret", supported: &["file", "env"], unsupported: &[] };
 pub(crate) static QUEUE: Table = Table {
     title: "queues.NAME",
     supported: &[
@@ -107,7 +120,8 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+pub(crate) static TABLES: &[&Table] =
+    &[&TOP, &TARGET, &TLS, &SIGNATURE, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

@@ -26,6 +26,7 @@ mod check;
 mod configuration;
 mod cors;
 mod diagnostic;
+mod files;
 mod keys;
 mod load;
 pub mod quantity;
@@ -34,9 +35,12 @@ mod reference;
 mod route;
 mod routes;
 mod schema;
+mod secret;
 mod section;
 pub mod settings_json;
 mod template;
+mod tls;
+mod transport;
 mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
@@ -50,4 +54,6 @@ pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse,
 pub use reference::{reference_markdown, reference_toml};
 pub use route::{KeptHeaders, ROUTE_METHODS, Route, RoutePath, RoutePathError, is_own_path, is_traversal};
 pub use schema::{Misfit, SCHEMA_BYTES_MAX, Schema, SchemaError};
+pub use secret::{Secret, SigningKey, SigningKeyError};
 pub use template::{Part, Source, Template, TemplateError};
+pub use tls::{Identity, Tls};

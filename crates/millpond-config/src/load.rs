@@ -173,18 +173,19 @@ fn syntax(report: &mut Report<'_>, error: &toml::de::Error) {
     report.error(Place::Name(span), "", problem, help);
 }
 
+fn is_secret(line: &str) -> bool {
+    line.contains("headers") || line.contains("signature")
+}
+
 /// Where the syntax is broken nobody knows what is a header's value, so the rest of such a line is concealed.
 fn conceal_around(report: &mut Report<'_>, at: usize) {
     let text = report.text();
     let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
-    let in_headers = text[..start]
-        .lines()
-        .rev()
-        .find(|line| line.trim_start().starts_with('['))
-        .is_some_and(|line| line.contains("headers"));
+    let in_headers =
+        text[..start].lines().rev().find(|line| line.trim_start().starts_with('[')).is_some_and(is_secret);
     let line = &text[start..end];
-    if in_headers || line.contains("headers") {
+    if in_headers || is_secret(line) {
         report.conceal(start + line.find('=').map_or(0, |equals| equals + 1)..end);
     }
 }

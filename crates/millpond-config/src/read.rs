@@ -14,7 +14,9 @@ use crate::keys;
 use crate::load::ReadFile;
 use crate::quantity::format_size;
 use crate::routes;
+use crate::secret::secret;
 use crate::section::Section;
+use crate::transport::transport;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use millpond_core::settings::{AdaptiveSettings, DeadLetterSettings, QueueSettings, RetrySettings};
@@ -33,7 +35,7 @@ pub(crate) fn configuration(
     let mut configuration = server(report, top);
     if let Some(targets) = top.section(report, "targets") {
         for (name, section) in targets.named_sections(report) {
-            configuration.targets.insert(name, target(report, &section));
+            configuration.targets.insert(name, target(report, &section, files));
         }
     }
     let mut declared = Vec::new();
@@ -132,7 +134,7 @@ fn accept<T>(
     }
 }
 
-fn target(report: &mut Report<'_>, section: &Section<'_>) -> Target {
+fn target(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -> Target {
     section.check_keys(report, &keys::TARGET);
     // Never used: without a valid url there is an error, and no configuration comes out.
     let mut target = Target::new(http::Uri::from_static("http://invalid."));
@@ -175,16 +177,17 @@ fn target(report: &mut Report<'_>, section: &Section<'_>) -> Target {
     }
     place(report, section, check::check_target(settings).into_iter());
     if let Some(headers) = section.section(report, "headers") {
-        target.headers = push_headers(report, &headers);
+        target.headers = push_headers(report, &headers, files);
     }
     if let Some(outcomes) = section.section(report, "outcomes") {
         target.outcomes = push_outcomes(report, &outcomes);
     }
+    transport(report, section, &mut target, files);
     target
 }
 
 /// Header values may be credentials: they are concealed, and no message repeats them.
-fn push_headers(report: &mut Report<'_>, section: &Section<'_>) -> HeaderMap {
+fn push_headers(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (key, span, value) in section.entries() {
         let path = section.path_of(key);
@@ -198,9 +201,17 @@ fn push_headers(report: &mut Report<'_>, section: &Section<'_>) -> HeaderMap {
             report.error(Place::Name(span), &path, "is set by Millpond itself".to_owned(), help);
             continue;
         }
-        let Some(mut value) = value.get_ref().as_str().and_then(|text| HeaderValue::from_str(text).ok())
-        else {
-            let help = "write a string of visible characters on one line, in quotes".to_owned();
+        let kept = if value.get_ref().is_table() {
+            let Some(from) = section.section(report, key) else { continue };
+            let Some(secret) = secret(report, &from, files) else { continue };
+            HeaderValue::from_str(secret.expose()).ok()
+        } else {
+            value.get_ref().as_str().and_then(|text| HeaderValue::from_str(text).ok())
+        };
+        let Some(mut value) = kept else {
+            let help =
+                "write one line of visible characters in quotes, or { file = \"path\" } or { env = \"VARIABLE\" }"
+                    .to_owned();
             report.error(Place::Name(span), &path, "has a value that no header can have".to_owned(), help);
             continue;
         };

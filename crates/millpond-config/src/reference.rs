@@ -111,7 +111,7 @@ fn target(page: &mut Page) {
     page.key(
         "url",
         &text(&fresh.url),
-        "Where messages are sent, by POST. Must be given. Only http in this version.",
+        "Where messages are sent, by POST: http or https. Must be given. Redirects are never followed.",
     );
     page.key(
         "concurrency",
@@ -136,7 +136,7 @@ fn target(page: &mut Page) {
     page.key(
         "headers",
         "{}",
-        "Sent with every call, such as { authorization = \"Bearer …\" }. The values are never printed or logged.",
+        "Sent with every call, such as { authorization = { file = \"token\" } }. A value is text, or is read from a file or\nthe environment ({ env = \"TOKEN\" }) at the start. None is ever printed or logged.",
     );
     page.key(
         "outcomes",
@@ -152,6 +152,30 @@ fn target(page: &mut Page) {
         "latency_objective",
         "\"150ms\"",
         "With adaptive = true: the limit is instead the one at which nine in ten calls take no longer than this.\nShorter than timeout. Default: no objective.",
+    );
+    transport(page, &fresh);
+}
+
+fn transport(page: &mut Page, fresh: &Target) {
+    page.optional(
+        "connect_timeout",
+        &text(format_duration(fresh.connect_timeout())),
+        "How long it may take until there is a connection: name, TCP and TLS together. From 1ms to timeout, of which it is\na part. A call that fails so never reached the target, and hold_after_timeout is not for it.\nDefault: 5s, or timeout if that is shorter.",
+    );
+    page.optional(
+        "http2",
+        "true",
+        "true: HTTP/2 only; over http by prior knowledge. false: HTTP/1.1 only. Default: over https whichever the target\nprefers, over http HTTP/1.1.",
+    );
+    page.optional(
+        "tls",
+        "{ ca = \"ca.pem\", certificate = \"client.pem\", key = \"client.key\", server_name = \"backend.internal\" }",
+        "Where url is https. ca: authorities that are trusted beside those of the operating system; a certificate that\nnobody has signed is its own. certificate and key: shown to a target that asks who calls. server_name: the name\nthat the target's certificate must be for; default: the host of url. Files in PEM, relative to the directory of\nthis one, read at the start. Nothing turns the verification off: name the authority in ca.",
+    );
+    page.optional(
+        "signature",
+        "{ secret = { file = \"signing.key\" } }",
+        "Signs every call as Standard Webhooks describes (webhook-id, webhook-timestamp, webhook-signature). The secret is\nwhsec_ and base64 of 24 to 64 bytes, in a file or the environment ({ env = \"KEY\" }). A list of secrets signs with\neach, so that the receiver can change from one to the next. Default: calls are not signed.",
     );
 }
 
@@ -463,10 +487,20 @@ mod tests {
             .lines()
             .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
             .fold(String::new(), |text, line| text + line + "\n")
-            // What an objective is for.
-            .replace("adaptive = false", "adaptive = true");
-        let Loaded { configuration, warnings } =
-            parse_with(&uncommented, "reference", &|_| Ok(b"{}".to_vec())).unwrap();
+            // What an objective is for, and what TLS is.
+            .replace("adaptive = false", "adaptive = true")
+            .replace("url = \"http://", "url = \"https://");
+        let files = |path: &std::path::Path| {
+            Ok(match path.to_str().unwrap() {
+                "ca.pem" | "client.pem" => {
+                    b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()
+                }
+                "client.key" => b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n".to_vec(),
+                "signing.key" => b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n".to_vec(),
+                _ => b"{}".to_vec(),
+            })
+        };
+        let Loaded { configuration, warnings } = parse_with(&uncommented, "reference", &files).unwrap();
         assert_eq!(warnings, []);
         assert!(configuration.queues["example"].target.is_some(), "the examples were uncommented");
     }
@@ -483,7 +517,8 @@ mod tests {
                         || line == format!("[[{key}]]")
                         || line == format!("[{key}]")
                         || line.ends_with(&format!(".{key}]"))
-                        || (line.starts_with("backoff") && line.contains(&format!("{key} = ")))
+                        || (["backoff", "tls", "signature"].iter().any(|table| line.starts_with(table))
+                            && line.contains(&format!("{key} = ")))
                 };
                 assert!(documented.lines().any(line), "{}.{key}", table.title);
             }

@@ -63,7 +63,7 @@ impl<'a> Section<'a> {
         Place::Name(span)
     }
 
-    /// Marks every value below a key `headers` as secret, wherever it stands: it may be a credential.
+    /// Marks every value below a key `headers` or `signature` as secret, wherever it stands: it may be a credential.
     pub(crate) fn conceal_headers(&self, report: &mut Report<'_>) {
         conceal(report, self.table, false);
     }
@@ -320,7 +320,7 @@ fn not_a_name(text: &str) -> String {
 
 fn conceal(report: &mut Report<'_>, table: &DeTable<'_>, within_headers: bool) {
     for (key, value) in table {
-        let within_headers = within_headers || key.get_ref() == "headers";
+        let within_headers = within_headers || matches!(key.get_ref().as_ref(), "headers" | "signature");
         match value.get_ref() {
             DeValue::Table(inner) => conceal(report, inner, within_headers),
             _ if within_headers => report.conceal(value.span()),

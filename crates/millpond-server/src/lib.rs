@@ -27,11 +27,14 @@ mod routes;
 mod schemas;
 mod serve;
 mod shared;
+mod signature;
 mod status;
+mod tls;
 mod unrepeated;
 pub mod view;
 mod waiting;
 mod workers;
 
 pub use limits::Limits;
-pub use serve::{ServeError, ServerOptions, serve};
+pub use serve::{ServeError, ServerOptions, check_targets, serve};
+pub use tls::TlsError;

@@ -8,10 +8,11 @@ use crate::connections::{Closing, Connections};
 use crate::cors::Cors;
 use crate::guard::Guard;
 use crate::limits::Limits;
-use crate::push::driver::Driver;
+use crate::push::driver::{Driver, Target, targets};
 use crate::router::router;
 use crate::routes::Routes;
 use crate::shared::{ResultLimits, Shared};
+use crate::tls::TlsError;
 use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
 use millpond_core::name::Name;
@@ -53,6 +54,14 @@ pub enum ServeError {
         /// The header.
         header: String,
     },
+    /// A target cannot be called over TLS.
+    #[error("targets.{target}.tls: {source}")]
+    Tls {
+        /// The target.
+        target: Name,
+        /// Why not.
+        source: TlsError,
+    },
     /// Two routes take the same requests.
     #[error("routes: {0}")]
     Route(#[source] matchit::InsertError),
@@ -84,6 +93,8 @@ pub async fn serve(
     let address = listener.local_addr().map_err(ServeError::Listener)?;
     check_exposure(address, insecure)?;
     check_headers(&configuration)?;
+    let targets =
+        targets(&configuration.targets).map_err(|(target, source)| ServeError::Tls { target, source })?;
     let routes = Routes::new(&configuration.routes).map_err(ServeError::Route)?;
     let mut engine_options = EngineOptions::new(configuration.data.clone(), declared(&configuration));
     engine_options.segment_bytes = segment_bytes.unwrap_or(engine_options.segment_bytes);
@@ -105,7 +116,7 @@ pub async fn serve(
         limits,
         draining: AtomicBool::new(false),
     });
-    let server = Server::start(shared, &configuration, listener, calls);
+    let server = Server::start(shared, targets, listener, calls);
     tracing::info!(%address, queues = configuration.queues.len(), targets = configuration.targets.len(), "serving");
     let failure = tokio::select! {
         () = shutdown => None,
@@ -116,6 +127,17 @@ pub async fn serve(
     tokio::task::spawn_blocking(move || engine.stop()).await.expect("stopping the engine does not panic");
     tracing::info!("stopped");
     failure.map_or(Ok(()), |reason| Err(ServeError::Engine(reason)))
+}
+
+/// Checks what can be known of the targets without calling them: that certificates and keys can be used.
+///
+/// # Errors
+/// [`ServeError::Tls`]. That the operating system trusts nobody is an error only where a server is started.
+pub fn check_targets(configuration: &Configuration) -> Result<(), ServeError> {
+    match targets(&configuration.targets) {
+        Ok(_) | Err((_, TlsError::NoAuthority { .. })) => Ok(()),
+        Err((target, source)) => Err(ServeError::Tls { target, source }),
+    }
 }
 
 fn check_headers(configuration: &Configuration) -> Result<(), ServeError> {
@@ -154,13 +176,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(
-        shared: Arc<Shared>,
-        configuration: &Configuration,
-        listener: TcpListener,
-        calls: Calls,
-    ) -> Self {
-        let driver = Driver::new(Arc::clone(&shared), &configuration.targets);
+    fn start(shared: Arc<Shared>, targets: Arc<[Target]>, listener: TcpListener, calls: Calls) -> Self {
+        let driver = Driver::new(Arc::clone(&shared), targets);
         let (close, closing) = watch::channel(Closing::Not);
         let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
         let tasks =

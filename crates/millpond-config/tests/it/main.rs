@@ -9,6 +9,7 @@ mod fuzz;
 mod messages;
 mod refused;
 mod routes;
+mod transport;
 
 use millpond_config::{Diagnostic, Invalid, Severity, parse};
 

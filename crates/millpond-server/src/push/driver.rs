@@ -4,13 +4,16 @@
 //! happens in it.
 
 use super::address::address;
-use super::client::{self, Answered, EXCERPT_BYTES_MAX, Pool};
+use super::client::{Answered, EXCERPT_BYTES_MAX, Pool};
+use super::fault::Fault;
 use super::outcome::{Verdict, retry_after, verdict};
 use crate::answers::{Answers, TargetAnswer};
 use crate::enqueue::DEFAULT_CONTENT_TYPE;
 use crate::headers::value;
 use crate::labels;
 use crate::shared::Shared;
+use crate::signature::Signer;
+use crate::tls::TlsError;
 use crate::view;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
@@ -28,29 +31,39 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 const USER_AGENT: &str = concat!("millpond/", env!("CARGO_PKG_VERSION"));
+/// How long a target is left alone that refuses to begin with calls: it is at its limit, or about to go.
+const PAUSE_NOT_BEGUN: Duration = Duration::from_secs(1);
 
 /// A target, ready to be called.
 #[derive(Debug)]
-struct Target {
+pub(crate) struct Target {
     name: Name,
     url: Uri,
     headers: HeaderMap,
-    timeout: Duration,
     outcomes: BTreeMap<u16, PushOutcome>,
+    signer: Signer,
     pool: Pool,
 }
 
+/// The targets of the configuration, ready to be called, in the order in which the engine numbers them; or which one
+/// cannot be, and why.
+pub(crate) fn targets(
+    configured: &BTreeMap<Name, TargetConfiguration>,
+) -> Result<Arc<[Target]>, (Name, TlsError)> {
+    let target = |(name, target)| Target::new(name, target).map_err(|error| (name.clone(), error));
+    configured.iter().map(target).collect()
+}
+
 impl Target {
-    fn new(name: &Name, configuration: &TargetConfiguration) -> Self {
-        let settings = &configuration.settings;
-        Self {
+    fn new(name: &Name, configuration: &TargetConfiguration) -> Result<Self, TlsError> {
+        Ok(Self {
             name: name.clone(),
             url: configuration.url.clone(),
             headers: configuration.headers.clone(),
-            timeout: settings.timeout,
             outcomes: configuration.outcomes.clone(),
-            pool: client::pool(settings.concurrency, settings.timeout),
-        }
+            signer: Signer::new(&configuration.signature),
+            pool: Pool::new(configuration)?,
+        })
     }
 }
 
@@ -83,9 +96,8 @@ impl Drop for Report {
 }
 
 impl Driver {
-    /// A driver for these targets, in the order in which the engine numbers them.
-    pub(crate) fn new(shared: Arc<Shared>, targets: &BTreeMap<Name, TargetConfiguration>) -> Self {
-        let targets = targets.iter().map(|(name, target)| Target::new(name, target)).collect();
+    /// A driver for these targets.
+    pub(crate) fn new(shared: Arc<Shared>, targets: Arc<[Target]>) -> Self {
         let (running, release) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(false)));
         Self { shared, targets, running, release }
     }
@@ -146,16 +158,15 @@ impl Driver {
                 return;
             }
         };
-        let exchange = client::call(&target.pool, request, |response| {
+        let exchange = target.pool.call(request, |response| {
             let succeeds = verdict(response.status().as_u16(), None, &target.outcomes) == Verdict::Succeeded;
             // A refusal is read whole for a caller who waits for it.
             if succeeds || answers.wants(leased.receipt.seq) { result_limit } else { EXCERPT_BYTES_MAX }
         });
         let outcome = tokio::select! {
             biased;
-            ended = tokio::time::timeout(target.timeout, exchange) => {
-                let ended = ended.ok();
-                if let Some(Ok(answered)) = &ended && answers.wants(leased.receipt.seq) {
+            ended = exchange => {
+                if let Ok(answered) = &ended && answers.wants(leased.receipt.seq) {
                     // Before the engine hears of the end: whoever waits looks here once that is durable.
                     keep_answer(answers, target, leased, answered);
                 }
@@ -207,7 +218,8 @@ impl Driver {
                 headers.insert(name, labels::header_value(label));
             }
         }
-        headers.insert("idempotency-key", id);
+        headers.insert("idempotency-key", id.clone());
+        target.signer.sign(headers, id, jiff::Timestamp::now().as_second(), &content.body);
         Ok(request)
     }
 }
@@ -224,15 +236,14 @@ fn keep_answer(answers: &Answers, target: &Target, leased: &Leased, answered: &A
     }
 }
 
-/// What the end of an exchange means; `None`: it exceeded the time-out.
-fn outcome(target: &Target, ended: Option<Result<Answered, Failure>>) -> CallOutcome {
-    let Some(ended) = ended else {
-        let message = format!("no complete answer within {}ms", target.timeout.as_millis());
-        return CallOutcome::Failed { failure: Failure::new("timeout", &message, None), timed_out: true };
-    };
+/// What the end of an exchange means.
+fn outcome(target: &Target, ended: Result<Answered, Fault>) -> CallOutcome {
     let answered = match ended {
         Ok(answered) => answered,
-        Err(failure) => return CallOutcome::Failed { failure, timed_out: false },
+        Err(Fault::Failed(failure)) => return CallOutcome::Failed { failure, timed_out: false },
+        Err(Fault::TimedOut(failure)) => return CallOutcome::Failed { failure, timed_out: true },
+        // No attempt, like any other call that the target does not want now.
+        Err(Fault::NotBegun(failure)) => return CallOutcome::Throttled { pause: PAUSE_NOT_BEGUN, failure },
     };
     let pause = retry_after(&answered.headers, jiff::Timestamp::now());
     match verdict(answered.status, pause, &target.outcomes) {

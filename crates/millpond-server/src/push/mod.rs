@@ -5,5 +5,8 @@
 
 mod address;
 pub(crate) mod client;
+mod connect;
 pub(crate) mod driver;
+mod fault;
+mod multiplexed;
 pub(crate) mod outcome;

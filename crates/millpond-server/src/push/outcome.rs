@@ -59,7 +59,11 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Some(text.parse().map_or(Duration::MAX, Duration::from_secs));
     }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+    // The three forms of HTTP, and those of mail, which some servers send.
+    let date = match httpdate::parse_http_date(text) {
+        Ok(date) => Timestamp::try_from(date).ok()?,
+        Err(_) => jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?,
+    };
     Some(Duration::try_from(date.duration_since(now)).unwrap_or(Duration::ZERO))
 }
 
@@ -123,7 +127,20 @@ mod tests {
             retry_after(&headers, now)
         };
         assert_eq!(read("120"), Some(Duration::from_mins(2)));
-        assert_eq!(read("Mon, 30 Nov 2026 10:00:30 GMT"), Some(Duration::from_secs(30)));
+        for date in [
+            "Mon, 30 Nov 2026 10:00:30 GMT",
+            "Monday, 30-Nov-26 10:00:30 GMT",
+            "Mon Nov 30 10:00:30 2026",
+            "Mon, 30 Nov 2026 11:00:30 +0100",
+        ] {
+            assert_eq!(read(date), Some(Duration::from_secs(30)), "{date}");
+        }
+        for past in
+            ["Thu, 01 Jan 1970 00:00:00 GMT", "Sun Nov  6 08:49:37 1994", "Sunday, 06-Nov-94 08:49:37 GMT"]
+        {
+            assert_eq!(read(past), Some(Duration::ZERO), "{past}");
+        }
+        assert!(read("Fri, 31 Dec 9999 23:59:59 GMT").is_none_or(|pause| pause > Duration::from_hours(24)));
         assert_eq!(read("Mon, 30 Nov 2026 09:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("99999999999999999999999"), Some(Duration::MAX));
         for bad in ["", "-1", "1.5", "soon", "Mon, 99 Nov 2026 10:00:30 GMT"] {

@@ -99,12 +99,12 @@ impl Server {
             .await
     }
 
-    /// Starts a server that listens on `address`, with small segments; the client speaks to it over loopback.
+    /// Starts a server that listens on `address`, with small segments, if not told otherwise; the client speaks to it over loopback.
     pub(crate) async fn start_at(address: &str, options: ServerOptions) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (stop, stopped) = oneshot::channel::<()>();
-        let options = ServerOptions { segment_bytes: Some(1 << 20), ..options };
+        let options = ServerOptions { segment_bytes: options.segment_bytes.or(Some(1 << 20)), ..options };
         let task = tokio::spawn(serve(options, listener, async {
             // A test that forgets to stop the server stops it by dropping the sender.
             let _ = stopped.await;

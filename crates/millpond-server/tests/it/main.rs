@@ -19,6 +19,8 @@ mod harness;
 mod input;
 mod labels;
 mod life;
+
+mod nasty;
 mod order;
 mod overflow;
 mod problems;

@@ -39,7 +39,10 @@ impl Check {
             )
         })?;
         let (result, findings) = match millpond_config::load(&path) {
-            Ok(loaded) => (Ok(loaded), Vec::new()),
+            Ok(loaded) => {
+                let targets = millpond_server::check_targets(&loaded.configuration);
+                (targets.map(|()| loaded).map_err(|error| format!("error: {error}")), Vec::new())
+            }
             Err(ConfigurationError::Invalid(invalid)) => (Err(invalid.to_string()), invalid.diagnostics),
             Err(error) => (Err(format!("error: {error}")), Vec::new()),
         };

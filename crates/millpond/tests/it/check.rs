@@ -51,3 +51,19 @@ fn serve_does_not_start_with_a_wrong_configuration() {
     assert!(done.stderr.contains("did you mean `max_wait`?"), "{}", done.stderr);
     assert!(!directory.path().join("millpond-data").exists());
 }
+
+#[test]
+fn a_certificate_and_a_key_that_cannot_be_used_are_found_before_anything_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let pem = |name: &str, what: &str| {
+        let text = format!("-----BEGIN {what}-----\nAAAA\n-----END {what}-----\n");
+        std::fs::write(directory.path().join(name), text).unwrap();
+    };
+    pem("client.pem", "CERTIFICATE");
+    pem("client.key", "PRIVATE KEY");
+    let text = "[targets.t]\nurl = 'https://a.test'\nconcurrency = 1\n\
+                tls = { certificate = 'client.pem', key = 'client.key' }\n";
+    std::fs::write(directory.path().join("millpond.toml"), text).unwrap();
+    let done = run_in(directory.path(), &["check"]).expect(1);
+    assert!(done.stderr.contains("targets.t.tls: certificate and key cannot be used"), "{}", done.stderr);
+}

@@ -2,7 +2,7 @@
 //!
 //! Owns an engine with one message to push. Must never sleep: the moment is an argument.
 
-use super::Driver;
+use super::{Driver, targets};
 use crate::bodies::Bodies;
 use crate::guard::Guard;
 use crate::limits::Limits;
@@ -69,7 +69,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         result_limits: ResultLimits::default(),
         draining: AtomicBool::new(false),
     });
-    let driver = Driver::new(shared, &BTreeMap::from([(till, target)]));
+    let driver = Driver::new(shared, targets(&BTreeMap::from([(till, target)])).unwrap());
     let accepted = handle.enqueue(jobs, vec![NewMessage::default()]).await.unwrap().remove(0).unwrap();
 
     let late = within_deadline(calls.next()).await.unwrap();
