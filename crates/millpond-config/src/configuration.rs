@@ -5,7 +5,7 @@
 use crate::cors::Cors;
 use crate::route::Route;
 use millpond_core::name::Name;
-use millpond_core::settings::{QueueSettings, TargetSettings};
+use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ pub struct Target {
 
 impl Target {
     /// A target at `url` with every default: one call at a time (nobody but the operator knows what a target can
-    /// stand), no rate, 5 s for a call, held as long again after a time-out.
+    /// stand), no rate, 5 s for a call, held as long again after a time-out, a breaker.
     pub fn new(url: http::Uri) -> Self {
         let settings = TargetSettings {
             concurrency: 1,
@@ -76,6 +76,8 @@ impl Target {
             timeout: Duration::from_secs(5),
             hold_after_timeout: None,
             adaptive: None,
+            breaker: Some(BreakerSettings::default()),
+            ramp: None,
         };
         Self { settings, url, headers: http::HeaderMap::new(), outcomes: BTreeMap::new() }
     }

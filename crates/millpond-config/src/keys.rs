@@ -40,7 +40,14 @@ pub(crate) static TARGET: Table = Table {
         "outcomes",
         "adaptive",
         "latency_objective",
+        "breaker",
+        "ramp",
     ],
+    unsupported: &[],
+};
+pub(crate) static BREAKER: Table = Table {
+    title: "targets.NAME.breaker",
+    supported: &["failures", "failure_rate", "window", "probe_after", "probe_max"],
     unsupported: &[],
 };
 pub(crate) static QUEUE: Table = Table {
@@ -107,7 +114,8 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+pub(crate) static TABLES: &[&Table] =
+    &[&TOP, &TARGET, &BREAKER, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

@@ -28,6 +28,7 @@ mod schemas;
 mod serve;
 mod shared;
 mod status;
+mod targets;
 mod unrepeated;
 pub mod view;
 mod waiting;

@@ -26,3 +26,4 @@ mod push;
 mod replays;
 mod routes;
 mod stop;
+mod targets;
