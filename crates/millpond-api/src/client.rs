@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::replay::{Replay, ReplayRequest, Replays};
 use crate::types::{
     Accepted, BatchAnswer, BatchMessage, DeadLetter, Extension, LeaseRequest, Leases, MessageStatus,
-    Messages, PurgeRequest, Purged, Queue, QueueStats, Queues, ReceiptAnswer, Settlement,
+    Messages, PurgeRequest, Purged, Queue, QueueStats, Queues, ReceiptAnswer, Settlement, Target, Targets,
 };
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -294,6 +294,21 @@ impl Client {
     /// One queue with its settings and numbers.
     pub async fn queue(&self, queue: &str) -> Result<Queue, ClientError> {
         self.get(&["queues", queue]).await
+    }
+
+    /// All targets.
+    pub async fn targets(&self) -> Result<Targets, ClientError> {
+        self.get(&["targets"]).await
+    }
+
+    /// One target.
+    pub async fn target(&self, target: &str) -> Result<Target, ClientError> {
+        self.get(&["targets", target]).await
+    }
+
+    /// Closes a target's circuit breaker: calls go out again at once.
+    pub async fn reset_target(&self, target: &str) -> Result<Target, ClientError> {
+        self.send(Method::POST, &["targets", target, "reset"], &Value::Null).await
     }
 
     /// Creates a queue, or changes it, to have exactly these settings; what is missing has its default.

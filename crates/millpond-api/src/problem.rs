@@ -21,6 +21,8 @@ pub enum Slug {
     Forbidden,
     /// No such queue.
     UnknownQueue,
+    /// No such target.
+    UnknownTarget,
     /// No such message was ever accepted.
     UnknownMessage,
     /// No such replay of dead letters is remembered.
@@ -74,11 +76,12 @@ type Page = (&'static str, u16, &'static str, &'static str, &'static str);
 
 impl Slug {
     /// All of them, in the order of their status.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Malformed,
         Self::Unauthenticated,
         Self::Forbidden,
         Self::UnknownQueue,
+        Self::UnknownTarget,
         Self::UnknownMessage,
         Self::UnknownReplay,
         Self::NoResult,
@@ -154,6 +157,7 @@ impl Slug {
             | Self::Unavailable
             | Self::StorageFull => self.capacity_page(),
             Self::UnknownQueue
+            | Self::UnknownTarget
             | Self::UnknownMessage
             | Self::UnknownReplay
             | Self::NoResult
@@ -214,6 +218,13 @@ impl Slug {
                 "No such queue",
                 "There is no queue of this name. Queues are declared in the configuration file or created with PUT; a message never creates one, so that a slip of the pen loses no work.",
                 "Check the spelling against GET /v1/queues, or create the queue with PUT /v1/queues/{queue}.",
+            ),
+            Self::UnknownTarget => (
+                "unknown-target",
+                404,
+                "No such target",
+                "There is no target of this name. Targets are declared in the configuration file, as what they can stand is nothing that a caller decides.",
+                "Check the spelling against GET /v1/targets, or declare the target in the configuration file.",
             ),
             Self::UnknownMessage => (
                 "unknown-message",
@@ -465,7 +476,7 @@ mod tests {
             (400, "malformed"),
             (401, "unauthenticated"),
             (403, "forbidden"),
-            (404, "unknown-queue unknown-message no-result"),
+            (404, "unknown-queue unknown-target unknown-message no-result"),
             (405, "method-not-allowed"),
             (409, "lease-lost not-cancellable declared-in-configuration in-use"),
             (410, "forgotten"),

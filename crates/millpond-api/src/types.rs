@@ -374,7 +374,8 @@ pub struct Queue {
     pub declared: bool,
     /// Whether nothing is handed out, on an operator's word or after a burst of dead letters.
     pub paused: bool,
-    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full` or `storage-full`.
+    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full`, `storage-full` or
+    /// `breaker-open`.
     #[serde(default)]
     pub held: Option<String>,
     /// Its settings: the keys of the configuration, durations in seconds.
@@ -405,6 +406,72 @@ pub struct Purged {
 pub struct Queues {
     /// By name.
     pub queues: Vec<Queue>,
+}
+
+/// Where a target's circuit breaker stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum TargetState {
+    /// Calls go out; also where there is no breaker.
+    #[default]
+    Closed,
+    /// The target does not answer: nothing goes out before the next probe.
+    Open,
+    /// Single messages try whether it answers again.
+    HalfOpen,
+    /// A state that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A target: something with a fixed capacity that messages are pushed to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Where it is, without what may be a credential.
+    pub url: String,
+    /// The hard cap on calls in flight.
+    pub concurrency: u64,
+    /// The limit in force: the cap, or what was found below it.
+    pub limit: u64,
+    /// Calls that occupy it, those that timed out included.
+    pub inflight: u64,
+    /// Where its breaker stands.
+    pub state: TargetState,
+    /// For how long it has stood there.
+    pub state_seconds: f64,
+    /// For how long it still asks to be left alone; 0: it does not.
+    pub paused_seconds: f64,
+    /// While its breaker is open: when the next message may try it. 0: as soon as there is one.
+    pub next_probe_seconds: Option<f64>,
+    /// Calls that the ramp lets be in flight, while there is one.
+    pub ramp_limit: Option<u64>,
+    /// The most calls started in a second, if that is bounded.
+    pub rate_per_second: Option<f64>,
+    /// Whether the limit is found by itself.
+    pub adaptive: bool,
+    /// Failures since its latest answer.
+    pub failures_in_row: u64,
+    /// Calls that did what they should, since the start.
+    pub successes_total: u64,
+    /// Calls that failed, time-outs included.
+    pub failures_total: u64,
+    /// Calls that it answered with the wish for a pause.
+    pub throttled_total: u64,
+    /// Calls whose message it wants never to see again.
+    pub rejected_total: u64,
+    /// The queues that are pushed to it.
+    pub queues: Vec<String>,
+}
+
+/// All targets.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Targets {
+    /// By name.
+    pub targets: Vec<Target>,
 }
 
 /// A queue's numbers. Flat, so that a scaler can pick one by name.

@@ -9,7 +9,8 @@ use crate::keys::nearest;
 use crate::quantity::{format_duration, format_size};
 use millpond_core::name::Name;
 use millpond_core::settings::{
-    Order, Overflow, QueueSettings, RETENTION_MAX, RetrySettings, SettingsError, TargetSettings,
+    BreakerSettings, Order, Overflow, QueueSettings, RETENTION_MAX, RetrySettings, SettingsError,
+    TargetSettings,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,9 +48,26 @@ pub(crate) fn check_target(settings: &TargetSettings) -> Vec<Finding> {
         "concurrency" => candidate.concurrency = 1,
         "timeout" => candidate.timeout = Duration::from_secs(5),
         "latency_objective" => candidate.adaptive = None,
+        "ramp" => candidate.ramp = None,
+        field if field.starts_with("breaker.") => neutralise_breaker(candidate, field),
         _ => candidate.hold_after_timeout = None,
     };
     all_errors(|| candidate.validate().inspect_err(|error| neutral(&mut candidate, error.field)), |_| None)
+}
+
+fn neutralise_breaker(settings: &mut TargetSettings, field: &str) {
+    let (Some(breaker), fresh) = (&mut settings.breaker, BreakerSettings::default()) else { return };
+    match field {
+        "breaker.failures" => breaker.failures = fresh.failures,
+        "breaker.failure_rate" => breaker.failure_rate = fresh.failure_rate,
+        "breaker.window" => breaker.window = fresh.window,
+        // The longest pause is looked at next.
+        "breaker.probe_after" => {
+            breaker.probe_after = fresh.probe_after;
+            breaker.probe_max = breaker.probe_max.max(fresh.probe_after);
+        }
+        _ => settings.breaker = None,
+    }
 }
 
 /// Core reports the first error only, so each one found is put right in a copy and the copy checked again.
@@ -289,9 +307,30 @@ mod tests {
             timeout: Duration::ZERO,
             hold_after_timeout: Some(Duration::MAX),
             adaptive: None,
+            breaker: Some(BreakerSettings {
+                failures: 0,
+                failure_rate: 0.0,
+                window: Duration::ZERO,
+                probe_after: Duration::ZERO,
+                probe_max: Duration::MAX,
+            }),
+            ramp: Some(Duration::MAX),
         };
         let fields: Vec<&str> = check_target(&settings).iter().map(|finding| finding.field).collect();
-        assert_eq!(fields, ["concurrency", "timeout", "hold_after_timeout"]);
+        assert_eq!(
+            fields,
+            [
+                "concurrency",
+                "timeout",
+                "hold_after_timeout",
+                "ramp",
+                "breaker.failures",
+                "breaker.failure_rate",
+                "breaker.window",
+                "breaker.probe_after",
+                "breaker.probe_max"
+            ]
+        );
     }
 
     #[test]

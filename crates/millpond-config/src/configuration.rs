@@ -7,7 +7,7 @@ use crate::route::Route;
 use crate::secret::SigningKey;
 use crate::tls::Tls;
 use millpond_core::name::Name;
-use millpond_core::settings::{QueueSettings, TargetSettings};
+use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 impl Target {
     /// A target at `url` with every default: one call at a time (nobody but the operator knows what a target can
-    /// stand), no rate, 5 s for a call, held as long again after a time-out.
+    /// stand), no rate, 5 s for a call, held as long again after a time-out, a breaker.
     pub fn new(url: http::Uri) -> Self {
         let settings = TargetSettings {
             concurrency: 1,
@@ -89,6 +89,8 @@ impl Target {
             timeout: Duration::from_secs(5),
             hold_after_timeout: None,
             adaptive: None,
+            breaker: Some(BreakerSettings::default()),
+            ramp: None,
         };
         Self {
             settings,

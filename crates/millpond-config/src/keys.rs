@@ -44,6 +44,8 @@ pub(crate) static TARGET: Table = Table {
         "connect_timeout",
         "tls",
         "signature",
+        "breaker",
+        "ramp",
     ],
     unsupported: &[],
 };
@@ -56,6 +58,11 @@ pub(crate) static SIGNATURE: Table =
     Table { title: "targets.NAME.signature", supported: &["secret"], unsupported: &[] };
 /// Wherever a secret can be given. Not one of [`TABLES`]: it has no place of its own.
 pub(crate) static SECRET: Table = Table { title: "a secret", supported: &["file", "env"], unsupported: &[] };
+pub(crate) static BREAKER: Table = Table {
+    title: "targets.NAME.breaker",
+    supported: &["failures", "failure_rate", "window", "probe_after", "probe_max"],
+    unsupported: &[],
+};
 pub(crate) static QUEUE: Table = Table {
     title: "queues.NAME",
     supported: &[
@@ -121,7 +128,7 @@ pub(crate) static CORS: Table = Table {
 };
 
 pub(crate) static TABLES: &[&Table] =
-    &[&TOP, &TARGET, &TLS, &SIGNATURE, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+    &[&TOP, &TARGET, &TLS, &SIGNATURE, &BREAKER, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

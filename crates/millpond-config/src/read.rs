@@ -19,7 +19,9 @@ use crate::section::Section;
 use crate::transport::transport;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use millpond_core::settings::{AdaptiveSettings, DeadLetterSettings, QueueSettings, RetrySettings};
+use millpond_core::settings::{
+    AdaptiveSettings, BreakerSettings, DeadLetterSettings, QueueSettings, RetrySettings,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -175,6 +177,8 @@ fn target(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -
             help,
         );
     }
+    settings.ramp = section.duration(report, "ramp");
+    settings.breaker = breaker(report, section);
     place(report, section, check::check_target(settings).into_iter());
     if let Some(headers) = section.section(report, "headers") {
         target.headers = push_headers(report, &headers, files);
@@ -184,6 +188,23 @@ fn target(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -
     }
     transport(report, section, &mut target, files);
     target
+}
+
+/// A table of what differs from the usual, `true` for the usual, or `false` for none.
+fn breaker(report: &mut Report<'_>, target: &Section<'_>) -> Option<BreakerSettings> {
+    let mut settings = BreakerSettings::default();
+    if !target.has("breaker") || target.is_flag("breaker") {
+        let is_wanted = target.flag(report, "breaker").unwrap_or(true);
+        return is_wanted.then_some(settings);
+    }
+    let Some(section) = target.section(report, "breaker") else { return Some(settings) };
+    section.check_keys(report, &keys::BREAKER);
+    settings.failures = section.number(report, "failures", u32::MAX).unwrap_or(settings.failures);
+    settings.failure_rate = section.fraction(report, "failure_rate").unwrap_or(settings.failure_rate);
+    settings.window = section.duration(report, "window").unwrap_or(settings.window);
+    settings.probe_after = section.duration(report, "probe_after").unwrap_or(settings.probe_after);
+    settings.probe_max = section.duration(report, "probe_max").unwrap_or(settings.probe_max);
+    Some(settings)
 }
 
 /// Header values may be credentials: they are concealed, and no message repeats them.

@@ -9,7 +9,9 @@ use crate::load::FILE_BYTES_MAX;
 use crate::quantity::{format_duration, format_size};
 use crate::words;
 use http::Uri;
-use millpond_core::settings::{LEASE_TOTAL_MAX, QueueSettings, RETENTION_MAX, WAIT_MAX};
+use millpond_core::settings::{
+    BreakerSettings, LEASE_TOTAL_MAX, QueueSettings, RAMP_RECOVERED, RETENTION_MAX, WAIT_MAX,
+};
 
 /// Collects tables, keys and their comments.
 #[derive(Default)]
@@ -154,6 +156,15 @@ fn target(page: &mut Page) {
         "With adaptive = true: the limit is instead the one at which nine in ten calls take no longer than this.\nShorter than timeout. Default: no objective.",
     );
     transport(page, &fresh);
+    page.optional(
+        "ramp",
+        "\"30s\"",
+        &format!(
+            "How long a cold target takes to get the whole of its concurrency and rate: a tenth, a fifth, two and four fifths for a\nquarter of it each, then all. Cold is one that had no call for 30s, after a start most of all, or whose breaker has\njust closed. \"0s\": all at once, always. At most 1h. Default: {} after its breaker has closed, else all at once.",
+            format_duration(RAMP_RECOVERED)
+        ),
+    );
+    breaker(page);
 }
 
 fn transport(page: &mut Page, fresh: &Target) {
@@ -177,6 +188,31 @@ fn transport(page: &mut Page, fresh: &Target) {
         "{ secret = { file = \"signing.key\" } }",
         "Signs every call as Standard Webhooks describes (webhook-id, webhook-timestamp, webhook-signature). The secret is\nwhsec_ and base64 of 24 to 64 bytes, in a file or the environment ({ env = \"KEY\" }). A list of secrets signs with\neach, so that the receiver can change from one to the next. Default: calls are not signed.",
     );
+}
+
+fn breaker(page: &mut Page) {
+    let fresh = BreakerSettings::default();
+    page.table(
+        "[targets.example.breaker]",
+        "When calls stop because the target is down: what waits goes on waiting and burns no attempt, and single messages try the\ntarget until it answers. breaker = false: never. docs/guide/dispatch.md explains it.",
+    );
+    page.key(
+        "failures",
+        &fresh.failures.to_string(),
+        "So many failures in a row open it; as many as calls are in flight, if those are more. A failure is a 5xx or 408,\na connection that fails, a time-out. Other answers show that the target is up. From 1 to 1000000.",
+    );
+    page.key(
+        "failure_rate",
+        &fresh.failure_rate.to_string(),
+        "So large a share of failures within window opens it, too, once twice as many calls have ended. Above 0, at most 1.",
+    );
+    page.key("window", &text(format_duration(fresh.window)), "What that share is taken of. From 1s to 1h.");
+    page.key(
+        "probe_after",
+        &text(format_duration(fresh.probe_after)),
+        "The first pause before the target is tried again, at least 100ms. It doubles with each failed probe; up to a half\nof it is left to chance.",
+    );
+    page.key("probe_max", &text(format_duration(fresh.probe_max)), "The longest such pause, at most 1h.");
 }
 
 fn queue(page: &mut Page) {

@@ -203,6 +203,11 @@ impl<'a> Section<'a> {
         flag
     }
 
+    /// Whether the key is there with `true` or `false` as its value.
+    pub(crate) fn is_flag(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|value| value.get_ref().as_bool().is_some())
+    }
+
     /// One word of `choices`.
     pub(crate) fn choice<T: Copy>(
         &self,

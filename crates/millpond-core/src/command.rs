@@ -158,6 +158,12 @@ pub enum Command {
     Overview,
     /// Tell about one queue. Answer: [`Reply::Queue`].
     Queue(Name),
+    /// Tell about every target. Answer: [`Reply::Targets`].
+    Targets,
+    /// Tell about one target. Answer: [`Reply::Target`].
+    Target(Name),
+    /// Close a target's breaker; nothing, if it is closed or has none. Answer: [`Reply::Target`].
+    ResetTarget(Name),
     /// Create a queue or change its settings. Answer: [`Reply::Defined`].
     Define {
         /// The queue.
@@ -419,6 +425,10 @@ pub enum Reply {
     Overview(Vec<QueueView>, Vec<TargetStats>),
     /// The queue.
     Queue(Result<Box<QueueView>, QueueError>),
+    /// Every target, in order.
+    Targets(Vec<TargetStats>),
+    /// The target.
+    Target(Result<Box<TargetStats>, TargetError>),
     /// Whether the queue is new.
     Defined(Result<bool, DefineError>),
     /// Done.
@@ -519,6 +529,14 @@ pub enum QueueError {
     /// Another purge of this queue is running.
     #[error("a purge of this queue is running already")]
     PurgeRunning,
+}
+
+/// Why nothing is told of a target.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// No such target.
+    #[error("there is no target of this name in the configuration")]
+    Unknown,
 }
 
 /// Why a receipt did not serve.

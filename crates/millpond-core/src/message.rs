@@ -229,11 +229,13 @@ pub enum AttemptOutcome {
     LeaseExpired,
     /// The engine stopped in the middle: it gave the call up, or the lease ended later before anyone settled it.
     Interrupted,
+    /// It failed as a probe: the target's breaker was open, and it is not the message's fault.
+    ProbeFailed,
 }
 
 impl AttemptOutcome {
     /// All of them, in the order of their wire words.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Succeeded,
         Self::Failed,
         Self::Dead,
@@ -242,6 +244,7 @@ impl AttemptOutcome {
         Self::TimedOut,
         Self::LeaseExpired,
         Self::Interrupted,
+        Self::ProbeFailed,
     ];
 
     /// The word used on the wire and as a metric label.
@@ -255,12 +258,14 @@ impl AttemptOutcome {
             Self::TimedOut => "timed-out",
             Self::LeaseExpired => "lease-expired",
             Self::Interrupted => "interrupted",
+            Self::ProbeFailed => "probe-failed",
         }
     }
 
     /// Whether a call that ended like this may go on where it is worked on, for nobody has said that it is over.
     pub fn may_still_be_at_work(self) -> bool {
-        matches!(self, Self::TimedOut | Self::LeaseExpired | Self::Interrupted)
+        // What a probe failed of is not told apart: for a moment after a restart, a place too many is taken for occupied.
+        matches!(self, Self::TimedOut | Self::LeaseExpired | Self::Interrupted | Self::ProbeFailed)
     }
 
     /// Whether the holder itself ended the hand-out, by its word or by giving up the call.
@@ -269,9 +274,9 @@ impl AttemptOutcome {
     }
 
     /// Whether it counts towards `max_attempts`. Work that was released, throttled or interrupted by our own
-    /// restart was not tried and found wanting.
+    /// restart was not tried and found wanting, nor was that with which a target was tried that is down.
     pub fn is_attempt(self) -> bool {
-        !matches!(self, Self::Released | Self::Throttled | Self::Interrupted)
+        !matches!(self, Self::Released | Self::Throttled | Self::Interrupted | Self::ProbeFailed)
     }
 }
 
@@ -287,6 +292,16 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The kind of a failure of our own: no call was made, or nothing is known of the one that was.
+    pub const INTERNAL: &str = "internal";
+    /// The kind of one whose message's bytes could not be read: no call was made.
+    pub const UNREADABLE: &str = "unreadable";
+
+    /// Whether nobody but we ourselves failed.
+    pub fn is_internal(&self) -> bool {
+        [Self::INTERNAL, Self::UNREADABLE].contains(&self.kind.as_str())
+    }
+
     /// Longest message kept, in bytes.
     pub const MESSAGE_BYTES_MAX: usize = 1024;
     /// The same on a full disk: an outcome then takes a sector, however it ends.

@@ -26,20 +26,56 @@ pub enum Notice {
         /// Who looks after them.
         owner: Option<String>,
     },
+    /// Calls to a target have stopped, as it does not answer. Said when it opens, not again after each failed probe.
+    BreakerOpen {
+        /// The target.
+        target: Name,
+        /// Failures in a row.
+        failures: u32,
+    },
+    /// The target of an open breaker is tried. Said once for each time that it opened.
+    BreakerHalfOpen {
+        /// The target.
+        target: Name,
+    },
+    /// Calls to a target go on.
+    BreakerClosed {
+        /// The target.
+        target: Name,
+        /// An operator has closed it.
+        by_hand: bool,
+    },
 }
 
 impl Notice {
-    /// The queue that it is about.
-    pub fn queue(&self) -> &Name {
+    /// The queue that it is about, if it is about one.
+    pub fn queue(&self) -> Option<&Name> {
         match self {
-            Self::DeadBurst { queue, .. } | Self::DeadLettersFull { queue, .. } => queue,
+            Self::DeadBurst { queue, .. } | Self::DeadLettersFull { queue, .. } => Some(queue),
+            Self::BreakerOpen { .. } | Self::BreakerHalfOpen { .. } | Self::BreakerClosed { .. } => None,
         }
+    }
+
+    /// The target that it is about, if it is about one.
+    pub fn target(&self) -> Option<&Name> {
+        match self {
+            Self::DeadBurst { .. } | Self::DeadLettersFull { .. } => None,
+            Self::BreakerOpen { target, .. }
+            | Self::BreakerHalfOpen { target }
+            | Self::BreakerClosed { target, .. } => Some(target),
+        }
+    }
+
+    /// Whether it is good news, or none.
+    pub fn is_harmless(&self) -> bool {
+        matches!(self, Self::BreakerHalfOpen { .. } | Self::BreakerClosed { .. })
     }
 
     /// Who looks after it.
     pub fn owner(&self) -> Option<&str> {
         match self {
             Self::DeadBurst { owner, .. } | Self::DeadLettersFull { owner, .. } => owner.as_deref(),
+            Self::BreakerOpen { .. } | Self::BreakerHalfOpen { .. } | Self::BreakerClosed { .. } => None,
         }
     }
 }
@@ -57,6 +93,20 @@ impl fmt::Display for Notice {
                 "queue {queue} hands out nothing: its {kept} dead letters are as many as are kept; mend the cause, then replay \
                  some, which works though the queue is full, or delete them"
             ),
+            Self::BreakerOpen { target, failures } => write!(
+                formatter,
+                "target {target} does not answer, {failures} failures in a row: its breaker is open; what waits for it goes on \
+                 waiting and burns no attempt, single messages try it from time to time"
+            ),
+            Self::BreakerHalfOpen { target } => {
+                write!(formatter, "target {target} is tried with single messages: its breaker is half-open")
+            }
+            Self::BreakerClosed { target, by_hand: false } => {
+                write!(formatter, "target {target} answers again: its breaker is closed")
+            }
+            Self::BreakerClosed { target, by_hand: true } => {
+                write!(formatter, "the breaker of target {target} was closed by an operator")
+            }
         }
     }
 }

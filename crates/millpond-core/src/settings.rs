@@ -371,6 +371,75 @@ pub struct TargetSettings {
     /// How the target's own limit below the hard cap is found. `None`: the hard cap is the limit.
     #[serde(default)]
     pub adaptive: Option<AdaptiveSettings>,
+    /// When calls stop for a while because the target does not answer. `None`: never.
+    #[serde(default)]
+    pub breaker: Option<BreakerSettings>,
+    /// How long the target takes to get its whole limit after it was cold or down; zero: it gets it at once. `None`:
+    /// [`RAMP_RECOVERED`] after its breaker has closed, and none else.
+    #[serde(default)]
+    pub ramp: Option<Duration>,
+}
+
+/// The ramp after a breaker has closed, unless something else is said.
+pub const RAMP_RECOVERED: Duration = Duration::from_secs(10);
+/// Longest ramp.
+const RAMP_MAX: Duration = Duration::from_hours(1);
+/// Shortest and longest pause between two probes of an open breaker.
+const PROBE_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_hours(1));
+
+/// What an operator decides about a circuit breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BreakerSettings {
+    /// So many failures in a row open it, or as many as calls are in flight if those are more.
+    pub failures: u32,
+    /// So large a share of failed calls in one window opens it, too, once twice as many have ended. Above 0, at most 1.
+    pub failure_rate: f64,
+    /// The window that the share is taken of.
+    pub window: Duration,
+    /// The first pause before a probe. It doubles from one failed probe to the next.
+    pub probe_after: Duration,
+    /// The longest pause before a probe.
+    pub probe_max: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self {
+            failures: 10,
+            failure_rate: 0.8,
+            window: Duration::from_secs(10),
+            probe_after: Duration::from_secs(1),
+            probe_max: Duration::from_mins(1),
+        }
+    }
+}
+
+impl BreakerSettings {
+    fn validate(&self) -> Result<(), SettingsError> {
+        require(
+            (1..=1_000_000).contains(&self.failures),
+            "breaker.failures",
+            "must lie between 1 and 1000000: so many failures in a row open the breaker",
+        )?;
+        require(
+            self.failure_rate > 0.0 && self.failure_rate <= 1.0,
+            "breaker.failure_rate",
+            "must lie above 0 and be at most 1: it is the share of failed calls that opens the breaker",
+        )?;
+        require(
+            self.window >= Duration::from_secs(1) && self.window <= Duration::from_hours(1),
+            "breaker.window",
+            "must lie between 1s and 1h",
+        )?;
+        let (shortest, longest) = PROBE_PAUSES;
+        require(
+            self.probe_after >= shortest && self.probe_after <= self.probe_max,
+            "breaker.probe_after",
+            "must be at least 100ms and at most probe_max",
+        )?;
+        require(self.probe_max <= longest, "breaker.probe_max", "must be at most 1h")
+    }
 }
 
 /// What an operator decides about an adaptive limit.
@@ -411,6 +480,8 @@ impl TargetSettings {
                 .is_none_or(|objective| !objective.is_zero() && objective < self.timeout),
             "latency_objective",
             "must be longer than 0s and shorter than timeout",
-        )
+        )?;
+        require(self.ramp.is_none_or(|ramp| ramp <= RAMP_MAX), "ramp", "must be at most 1h")?;
+        self.breaker.as_ref().map_or(Ok(()), BreakerSettings::validate)
     }
 }

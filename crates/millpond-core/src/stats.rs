@@ -2,6 +2,7 @@
 //!
 //! Owns their shape and the fixed-bucket histogram. Must never label anything with an id, tenant or key.
 
+use crate::breaker::BreakerState;
 use crate::forecast::{Correction, PromiseRecord};
 use crate::message::{AttemptOutcome, Criticality};
 use crate::name::Name;
@@ -102,11 +103,14 @@ pub enum Held {
     DeadLettersFull,
     /// The disk has room for settlements only.
     StorageFull,
+    /// Its target does not answer, and is only tried with single messages from time to time.
+    BreakerOpen,
 }
 
 impl Held {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::StorageFull];
+    pub const ALL: [Self; 5] =
+        [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::StorageFull, Self::BreakerOpen];
 
     /// The word used on the wire and as a metric label.
     pub fn as_str(self) -> &'static str {
@@ -115,6 +119,7 @@ impl Held {
             Self::DeadBurst => "dead-burst",
             Self::DeadLettersFull => "dead-letters-full",
             Self::StorageFull => "storage-full",
+            Self::BreakerOpen => "breaker-open",
         }
     }
 }
@@ -190,8 +195,72 @@ pub struct TargetStats {
     pub inflight: u64,
     /// The limit in force: the hard cap, or what was found below it.
     pub limit: u64,
-    /// Calls that may occupy it now: the limit, or what a probe leaves of it for a moment.
+    /// Calls that may occupy it now: the limit, or what a probe of it, a ramp or the breaker leaves of it for a while.
     pub places: u64,
     /// How long it still wants to be left alone.
     pub throttled_for: Duration,
+    /// The hard cap.
+    pub concurrency: u64,
+    /// Whether the limit is found by itself.
+    pub adaptive: bool,
+    /// The rate, if it has one.
+    pub rate_per_second: Option<f64>,
+    /// Where its breaker stands; closed if it has none.
+    pub state: BreakerState,
+    /// For how long it has stood there; since the start, if it never changed.
+    pub state_for: Duration,
+    /// While the breaker is open: when the next probe may go out; zero once it waits for a message only.
+    pub next_probe: Option<Duration>,
+    /// What its ramp leaves of the limit, while there is one.
+    pub ramp_limit: Option<u64>,
+    /// Failures since the latest answer.
+    pub failures_in_row: u64,
+    /// Calls that have ended since the start, in the order of [`CallEnding::ALL`].
+    pub calls: [u64; CallEnding::ALL.len()],
+    /// The queues that are pushed to it, by name.
+    pub queues: Vec<Name>,
+}
+
+impl TargetStats {
+    /// Calls that have ended like this.
+    pub fn ended(&self, ending: CallEnding) -> u64 {
+        self.calls[ending.index()]
+    }
+}
+
+/// How a call ended, as counted for its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallEnding {
+    /// It did what it should.
+    Succeeded,
+    /// It failed, and is repeated.
+    Failed,
+    /// It took longer than the time-out.
+    TimedOut,
+    /// The target asked for a pause.
+    Throttled,
+    /// The target wants no such message.
+    Rejected,
+}
+
+impl CallEnding {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Succeeded, Self::Failed, Self::TimedOut, Self::Throttled, Self::Rejected];
+
+    /// Its place in [`CallEnding::ALL`].
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The word used as a metric label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed-out",
+            Self::Throttled => "throttled",
+            Self::Rejected => "rejected",
+        }
+    }
 }

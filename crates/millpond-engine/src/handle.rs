@@ -9,7 +9,7 @@ use crate::threads::hand_outs;
 use millpond_core::command::{
     Accepted, CallOutcome, CancelError, Command, DefineError, EnqueueError, Input, LeaseRequest, Leased,
     LookupError, NewMessage, QueueError, QueueView, ReplayError, Reply, RequestId, SettleError,
-    SettleOutcome, Settlement, Status, TargetNumber,
+    SettleOutcome, Settlement, Status, TargetError, TargetNumber,
 };
 use millpond_core::identity::{Keys, Receipt, Seq};
 use millpond_core::message::{Failure, Phase, Progress, SharedContent};
@@ -362,6 +362,31 @@ impl Handle {
         }
     }
 
+    /// Every target.
+    pub async fn targets(&self) -> Result<Vec<TargetStats>, CallError<Infallible>> {
+        match self.ask(Command::Targets).await?.reply {
+            Reply::Targets(targets) => Ok(targets),
+            other => unexpected(&other),
+        }
+    }
+
+    /// One target.
+    pub async fn target(&self, target: Name) -> Result<TargetStats, CallError<TargetError>> {
+        self.about_target(Command::Target(target)).await
+    }
+
+    /// Closes a target's breaker; nothing, if it is closed or has none.
+    pub async fn reset_target(&self, target: Name) -> Result<TargetStats, CallError<TargetError>> {
+        self.about_target(Command::ResetTarget(target)).await
+    }
+
+    async fn about_target(&self, command: Command) -> Result<TargetStats, CallError<TargetError>> {
+        match self.ask(command).await?.reply {
+            Reply::Target(result) => Ok(*result?),
+            other => unexpected(&other),
+        }
+    }
+
     /// Creates a queue (`true`) or changes its settings (`false`).
     pub async fn define(&self, queue: Name, settings: QueueSettings) -> Result<bool, CallError<DefineError>> {
         match self.ask(Command::Define { queue, settings: Box::new(settings) }).await?.reply {
@@ -480,7 +505,8 @@ impl Drop for TakeBackOnDrop<'_> {
 
 /// How a hand-out ends whose bytes cannot be read: after some attempts it is a dead letter that says why.
 fn unreadable() -> CallOutcome {
-    let failure = Failure::new("unreadable", "the message's bytes cannot be read from the journal", None);
+    let failure =
+        Failure::new(Failure::UNREADABLE, "the message's bytes cannot be read from the journal", None);
     CallOutcome::Failed { failure, timed_out: false }
 }
 

@@ -11,6 +11,7 @@ use crate::size::record_bytes;
 use millpond_core::command::{Effect, Input, Leased, OpNumber, Reply, RequestId, StorageState, TargetNumber};
 use millpond_core::identity::Seq;
 use millpond_core::message::SharedContent;
+use millpond_core::name::Name;
 use millpond_core::pond::Pond;
 use millpond_core::record::Record;
 use millpond_core::time::{Mono, Now};
@@ -177,7 +178,14 @@ impl Machine {
                 }
                 Effect::Notice(notice) => {
                     let owner = notice.owner().unwrap_or("nobody");
-                    tracing::warn!(queue = %notice.queue(), owner, "{notice}");
+                    match (notice.queue(), notice.target()) {
+                        (Some(queue), _) => tracing::warn!(%queue, owner, "{notice}"),
+                        // `target` is tracing's own word.
+                        (None, Some(name)) if notice.is_harmless() => {
+                            tracing::info!(push_target = %name, "{notice}");
+                        }
+                        (None, name) => tracing::warn!(push_target = name.map(Name::as_str), "{notice}"),
+                    }
                 }
                 Effect::Forget(seq) => {
                     self.forgot = true;

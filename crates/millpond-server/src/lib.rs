@@ -29,6 +29,7 @@ mod serve;
 mod shared;
 mod signature;
 mod status;
+mod targets;
 mod tls;
 mod unrepeated;
 pub mod view;

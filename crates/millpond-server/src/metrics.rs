@@ -8,9 +8,10 @@ use crate::shared::Shared;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use http::header;
+use millpond_core::breaker::BreakerState;
 use millpond_core::command::QueueView;
 use millpond_core::message::{AttemptOutcome, Criticality};
-use millpond_core::stats::{BUCKETS_SECONDS, Held, Histogram, QueueStats, TargetStats, Totals};
+use millpond_core::stats::{BUCKETS_SECONDS, CallEnding, Held, Histogram, QueueStats, TargetStats, Totals};
 use millpond_engine::stats::JournalStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
@@ -253,6 +254,29 @@ impl Snapshot {
                     .encode_gauge(&(value(target) as f64))?;
             }
         }
+        self.encode_breakers(encoder)
+    }
+
+    fn encode_breakers(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let help = "Whether the target's circuit breaker stands there";
+        let mut metric = encoder.encode_descriptor("millpond_target_state", help, None, MetricType::Gauge)?;
+        for target in &self.targets {
+            for state in BreakerState::ALL {
+                let labels = [("target", target.name.as_str()), ("state", state.as_str())];
+                let is_there = u8::from(target.state == state);
+                metric.encode_family(&labels)?.encode_gauge(&f64::from(is_there))?;
+            }
+        }
+        let help = "Calls of the target that have ended";
+        let mut metric =
+            encoder.encode_descriptor("millpond_target_calls", help, None, MetricType::Counter)?;
+        for target in &self.targets {
+            for ending in CallEnding::ALL {
+                let labels = [("target", target.name.as_str()), ("outcome", ending.as_str())];
+                let mut sample = metric.encode_family(&labels)?;
+                sample.encode_counter::<NoLabelSet, _, u64>(&target.ended(ending), None)?;
+            }
+        }
         Ok(())
     }
 
@@ -316,12 +340,33 @@ fn encode_histogram(metric: &mut MetricEncoder<'_>, histogram: &Histogram) -> Wr
 #[cfg(test)]
 mod tests {
     use super::Snapshot;
+    use millpond_core::breaker::BreakerState;
     use millpond_core::command::QueueView;
     use millpond_core::name::Name;
     use millpond_core::settings::QueueSettings;
     use millpond_core::stats::{QueueStats, TargetStats};
     use millpond_engine::stats::JournalStats;
     use std::time::Duration;
+
+    fn target() -> TargetStats {
+        TargetStats {
+            name: Name::new("t").unwrap(),
+            inflight: 1,
+            limit: 40,
+            places: 40,
+            throttled_for: Duration::ZERO,
+            concurrency: 40,
+            adaptive: false,
+            rate_per_second: None,
+            state: BreakerState::HalfOpen,
+            state_for: Duration::ZERO,
+            next_probe: None,
+            ramp_limit: None,
+            failures_in_row: 12,
+            calls: [7, 3, 2, 1, 0],
+            queues: Vec::new(),
+        }
+    }
 
     #[test]
     fn every_metric_of_the_contract_is_there_under_its_name() {
@@ -343,13 +388,7 @@ mod tests {
                 declared: true,
                 stats,
             }],
-            targets: vec![TargetStats {
-                name: Name::new("t").unwrap(),
-                inflight: 1,
-                limit: 40,
-                places: 40,
-                throttled_for: Duration::ZERO,
-            }],
+            targets: vec![target()],
             journal: JournalStats::default(),
             waiting_callers: 0,
         }
@@ -383,6 +422,14 @@ mod tests {
             r#"millpond_promise_correction_ratio{queue="q"} 1.0"#,
             r#"millpond_target_inflight{target="t"} 1.0"#,
             r#"millpond_target_limit{target="t"} 40.0"#,
+            r#"millpond_target_state{target="t",state="closed"} 0.0"#,
+            r#"millpond_target_state{target="t",state="open"} 0.0"#,
+            r#"millpond_target_state{target="t",state="half-open"} 1.0"#,
+            r#"millpond_target_calls_total{target="t",outcome="succeeded"} 7"#,
+            r#"millpond_target_calls_total{target="t",outcome="failed"} 3"#,
+            r#"millpond_target_calls_total{target="t",outcome="timed-out"} 2"#,
+            r#"millpond_target_calls_total{target="t",outcome="throttled"} 1"#,
+            r#"millpond_target_calls_total{target="t",outcome="rejected"} 0"#,
             "millpond_journal_commit_seconds_count 0",
             "millpond_journal_group_records_count 0",
             "millpond_journal_bytes 0.0",

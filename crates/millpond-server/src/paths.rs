@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// The `{queue}` of the path.
 pub(crate) struct QueueName(pub(crate) Name);
 
+/// The `{target}` of the path.
+pub(crate) struct TargetName(pub(crate) Name);
+
 /// The `{id}` of the path: a message that this server issued.
 pub(crate) struct MessageRef {
     /// Its number.
@@ -44,6 +47,16 @@ impl FromRequestParts<Arc<Shared>> for QueueName {
         // What is no name is no queue either; only creating one makes the name itself the mistake.
         let slug = if parts.method == http::Method::PUT { Slug::Malformed } else { Slug::UnknownQueue };
         Name::new(&text).map(Self).map_err(|error| refuse(slug, format!("the queue in the path: {error}")))
+    }
+}
+
+impl FromRequestParts<Arc<Shared>> for TargetName {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Refusal> {
+        let text = parameter(parts, shared, "target").await?;
+        let unknown = |error| refuse(Slug::UnknownTarget, format!("the target in the path: {error}"));
+        Name::new(&text).map(Self).map_err(unknown)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::push::driver::{Driver, Target, targets};
 use crate::router::router;
 use crate::routes::Routes;
 use crate::shared::{ResultLimits, Shared};
+use crate::targets::TargetUrls;
 use crate::tls::TlsError;
 use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
@@ -108,6 +109,7 @@ pub async fn serve(
         max_body_bytes: configuration.max_body_bytes,
         bodies: Bodies::new(&limits, configuration.max_body_bytes),
         base_url: configuration.external_url.clone().unwrap_or_default(),
+        target_urls: TargetUrls::new(&configuration.targets),
         needs_token: !is_loopback,
         routes,
         cors: configuration.cors.as_ref().map(Cors::new),

@@ -9,6 +9,7 @@ use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::routes::Routes;
+use crate::targets::TargetUrls;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::handle::Handle;
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) bodies: Bodies,
     /// What links begin with; empty: they are paths.
     pub(crate) base_url: String,
+    /// Where the targets are.
+    pub(crate) target_urls: TargetUrls,
     /// Whether a status is shown only to who has its token.
     pub(crate) needs_token: bool,
     /// What comes in by paths that the operator has chosen.

@@ -12,7 +12,7 @@ use millpond_core::forecast::{Correction, Promise};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::Failure;
 use millpond_core::name::Name;
-use millpond_core::settings::{QueueSettings, TargetSettings};
+use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
@@ -183,6 +183,8 @@ impl Workload {
             timeout: TIMEOUT,
             hold_after_timeout: None,
             adaptive: None,
+            breaker: Some(BreakerSettings::default()),
+            ramp: None,
         };
         Ok(Declared { targets: vec![(target, backend)], queues: vec![(queue, settings)] })
     }

@@ -4,7 +4,7 @@
 //! read a clock or send anything: live callers and the simulator follow the schedule each on their own clock.
 
 use millpond_core::name::{Name, NameError};
-use millpond_core::settings::{QueueSettings, TargetSettings};
+use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -244,6 +244,8 @@ impl Scenario {
             timeout: Duration::from_secs(5),
             hold_after_timeout: None,
             adaptive: None,
+            breaker: Some(BreakerSettings::default()),
+            ramp: None,
         }
     }
 

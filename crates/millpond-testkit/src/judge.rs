@@ -137,6 +137,7 @@ struct Target {
     interval: Micros,
     hold: Micros,
     lease: Micros,
+    down_after: u32,
 }
 
 /// A request to pause a queue, or to resume it.
@@ -202,9 +203,10 @@ impl<'a> Case<'a> {
                 self.rules.entry(*queue).or_default().push((*span, rules));
             }
             Event::QueueDeleted { queue, span } => self.deleted.entry(*queue).or_default().push(*span),
-            Event::Target { target, concurrency, interval, hold, lease } => {
+            Event::Target { target, concurrency, interval, hold, lease, down_after } => {
                 let (concurrency, interval, hold, lease) = (*concurrency, *interval, *hold, *lease);
-                self.targets.insert(*target, Target { concurrency, interval, hold, lease });
+                let down_after = *down_after;
+                self.targets.insert(*target, Target { concurrency, interval, hold, lease, down_after });
             }
             Event::FailedStart { at } => self.failed_starts.push(*at),
             Event::Pause { answer: Answer::Refused, .. } | Event::Purge { answer: Answer::Refused, .. } => {}

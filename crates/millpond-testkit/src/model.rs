@@ -5,10 +5,12 @@
 //! never share code with the pond: only the plain types of commands, settings and time.
 
 mod bounds;
+mod breaker;
 mod life;
 mod turns;
 
 pub use bounds::Verdict;
+pub use breaker::{Gate, Sign};
 pub use turns::{Candidate, Turns};
 
 use millpond_core::command::{SettleOutcome, StorageState};
@@ -36,6 +38,8 @@ pub enum Ending {
     RanOut,
     /// The lease ran out after a restart in its middle.
     Interrupted,
+    /// It failed as a probe of a target that was down.
+    ProbeFailed,
 }
 
 impl Ending {
@@ -194,6 +198,8 @@ pub struct Target {
     /// How many calls may occupy it as far as the core says. The hard cap, unless its limit is adaptive: how that is
     /// found is not modelled.
     pub places: u64,
+    /// Its breaker and its ramp.
+    pub gate: Gate,
 }
 
 /// The model.
@@ -238,6 +244,7 @@ impl Model {
             starts: Vec::new(),
             called: None,
             paused_until: Mono(i64::MIN),
+            gate: Gate::default(),
         };
         Self {
             epoch: 1,
@@ -364,7 +371,9 @@ impl Model {
 
     /// A call of a target began.
     pub fn start_call(&mut self, target: usize, now: Now) {
-        let Target { starts, called, .. } = &mut self.targets[target];
+        let occupied = self.occupied(target);
+        let Target { starts, called, gate, settings, .. } = &mut self.targets[target];
+        gate.start(settings, occupied, now.mono);
         starts.push(now.mono);
         *called = Some(now.wall);
     }
@@ -376,6 +385,14 @@ impl Model {
     pub fn give_up_call(&mut self, seq: u64, target: usize, now: Now) {
         let held = self.targets[target].settings.hold();
         self.targets[target].held_until.push(now.mono.plus(held));
+        self.messages.get_mut(&seq).expect("known").given_up.push((now.wall, target));
+    }
+
+    /// A failed probe, too, may still be worked on as far as a restart can tell.
+    ///
+    /// # Panics
+    /// If the message is not known.
+    pub fn remember_probe(&mut self, seq: u64, target: usize, now: Now) {
         self.messages.get_mut(&seq).expect("known").given_up.push((now.wall, target));
     }
 
@@ -446,17 +463,22 @@ impl Model {
 
     /// Whether a target takes a call at `now` if there is one.
     pub fn must_call(&self, target: usize, now: Now) -> bool {
-        self.may_call(target, now, -2) && (self.occupied(target) as u64) < self.targets[target].places
+        self.targets[target].gate.lets_through(now.mono, true)
+            && self.may_call(target, now, -2)
+            && (self.occupied(target) as u64) < self.targets[target].places
     }
 
     /// Whether a target may take a call at `now`; `slack` micros of rounding in the pace are nobody's fault.
     pub fn may_call(&self, target: usize, now: Now, slack: i64) -> bool {
-        let Target { settings, starts, paused_until, .. } = &self.targets[target];
+        let Target { settings, starts, paused_until, gate, .. } = &self.targets[target];
         let paced = settings.rate.is_none_or(|rate| {
             let interval = 1e6 / rate.per_second();
             starts.last().is_none_or(|last| (now.mono.0 - last.0 + slack) as f64 >= interval)
         });
-        paced && now.mono >= *paused_until && self.occupied(target) < settings.concurrency as usize
+        paced
+            && now.mono >= *paused_until
+            && gate.lets_through(now.mono, false)
+            && self.occupied(target) < settings.concurrency as usize
     }
 }
 

@@ -347,6 +347,8 @@ pub enum Event {
         hold: Micros,
         /// How long the lease of a call lasts.
         lease: Micros,
+        /// After so many failures in a row its breaker is surely open, and nothing is promised. 0: it has none.
+        down_after: u32,
     },
     /// A queue was paused or resumed, or not.
     Pause {

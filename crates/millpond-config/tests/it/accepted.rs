@@ -4,7 +4,9 @@ use crate::with;
 use millpond_config::{
     Configuration, ConfigurationError, PushOutcome, Target, load, parse, reference_markdown,
 };
-use millpond_core::settings::{AdaptiveSettings, OnExpiry, Order, Overflow, Priority, QueueSettings};
+use millpond_core::settings::{
+    AdaptiveSettings, BreakerSettings, OnExpiry, Order, Overflow, Priority, QueueSettings,
+};
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -147,7 +149,8 @@ fn every_key_of_the_server_is_read() {
 fn every_key_of_a_target_is_read() {
     let target = target(
         "rate = \"30/m\"\ntimeout = \"7s\"\nhold_after_timeout = \"9s\"\nadaptive = true\n\
-         latency_objective = \"150ms\"\n\
+         latency_objective = \"150ms\"\nramp = \"30s\"\n\
+         breaker = { failures = 3, failure_rate = 0.5, window = \"20s\", probe_after = \"2s\", probe_max = \"5m\" }\n\
          headers = { Authorization = \"Bearer x\", x-y = \"\" }\n\
          outcomes = { \"404\" = \"dead\", \"200\" = \"complete\", \"409\" = \"retry\", \"423\" = \"release\" }",
     );
@@ -157,6 +160,15 @@ fn every_key_of_a_target_is_read() {
     assert_eq!((target.settings.timeout, target.settings.hold_after_timeout), (seconds(7), Some(seconds(9))));
     let latency_objective = Some(Duration::from_millis(150));
     assert_eq!(target.settings.adaptive, Some(AdaptiveSettings { latency_objective }));
+    assert_eq!(target.settings.ramp, Some(seconds(30)));
+    let breaker = BreakerSettings {
+        failures: 3,
+        failure_rate: 0.5,
+        window: seconds(20),
+        probe_after: seconds(2),
+        probe_max: seconds(300),
+    };
+    assert_eq!(target.settings.breaker, Some(breaker));
     assert_eq!(target.headers["authorization"], "Bearer x");
     assert_eq!(target.headers.len(), 2);
     let outcomes: Vec<_> = target.outcomes.into_iter().collect();
@@ -169,6 +181,21 @@ fn every_key_of_a_target_is_read() {
             (423, PushOutcome::Release)
         ]
     );
+}
+
+#[test]
+fn a_target_has_a_breaker_unless_it_is_said_that_it_has_none() {
+    let usual = BreakerSettings::default();
+    for (text, breaker) in [
+        ("", Some(usual)),
+        ("breaker = true", Some(usual)),
+        ("breaker = false", None),
+        ("breaker = {}", Some(usual)),
+        ("breaker = { probe_max = \"5m\" }", Some(BreakerSettings { probe_max: seconds(300), ..usual })),
+    ] {
+        assert_eq!(target(text).settings.breaker, breaker, "{text}");
+        assert_eq!(target(text).settings.ramp, None);
+    }
 }
 
 #[test]

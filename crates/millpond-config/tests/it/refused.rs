@@ -84,6 +84,28 @@ fn a_value_of_another_type_is_refused_at_every_key() {
 }
 
 #[test]
+fn every_bound_of_a_breaker_and_of_a_ramp_holds() {
+    for (line, key) in [
+        ("ramp = 1.5", "targets.t.ramp"),
+        ("ramp = \"1h1s\"", "targets.t.ramp"),
+        ("breaker = 1", "targets.t.breaker"),
+        ("breaker = \"off\"", "targets.t.breaker"),
+        ("breaker = { failures = 0 }", "targets.t.breaker.failures"),
+        ("breaker = { failures = \"3\" }", "targets.t.breaker.failures"),
+        ("breaker = { failure_rate = 0 }", "targets.t.breaker.failure_rate"),
+        ("breaker = { failure_rate = 1.01 }", "targets.t.breaker.failure_rate"),
+        ("breaker = { failure_rate = nan }", "targets.t.breaker.failure_rate"),
+        ("breaker = { window = \"999ms\" }", "targets.t.breaker.window"),
+        ("breaker = { probe_after = \"99ms\" }", "targets.t.breaker.probe_after"),
+        ("breaker = { probe_after = \"61s\" }", "targets.t.breaker.probe_after"),
+        ("breaker = { probe_max = \"2h\" }", "targets.t.breaker.probe_max"),
+        ("breaker = { threshold = 3 }", "targets.t.breaker.threshold"),
+    ] {
+        assert_eq!(keys_in_error(&with(line, "")), [key]);
+    }
+}
+
+#[test]
 fn an_objective_without_an_adaptive_limit_is_warned_of() {
     let loaded = parse(&with("latency_objective = \"1s\"", ""), "test").unwrap();
     let [warning] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };

@@ -10,6 +10,7 @@ use crate::command::{Effect, LeaseRequest, Leased, QueueError, Reply, RequestId,
 use crate::identity::Receipt;
 use crate::message::{HandOut, Holder, Phase, QueueNumber};
 use crate::name::Label;
+use crate::notice::Notice;
 use crate::record::Record;
 use crate::settings::{LEASE_TOTAL_MAX, Order, PUSH_LEASE_MARGIN, WAIT_MAX};
 use crate::time::{Mono, Now};
@@ -127,13 +128,22 @@ impl Pond {
     }
 
     pub(super) fn serve_target(&mut self, index: usize, now: Now) {
-        while !self.unattended && self.targets[index].has_room() && !self.hands_out_nothing() {
+        while !self.unattended && !self.hands_out_nothing() {
+            if !self.targets[index].has_room(now.mono) {
+                if let Some(at) = self.targets[index].room_grows_at(now.mono) {
+                    self.wake_target_at(index, at);
+                }
+                return;
+            }
             let Some((number, pick)) = self.next_for(index, now) else { return };
             let ready_at = self.targets[index].ready_at();
             if ready_at > now.mono {
                 return self.wake_target_at(index, ready_at);
             }
-            self.targets[index].start(now);
+            if self.targets[index].start(now) {
+                let target = self.targets[index].name.clone();
+                self.effects.push(Effect::Notice(Notice::BreakerHalfOpen { target }));
+            }
             self.targets[index].turn = number.0 as usize + 1;
             let lease = self.targets[index].settings.timeout + PUSH_LEASE_MARGIN;
             self.slot_mut(pick.seq).occupies = Some(index);

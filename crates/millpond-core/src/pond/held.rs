@@ -3,6 +3,8 @@
 //! Owns the pause after a burst of deaths, and the notices. Must never hold a queue for what an operator cannot see.
 
 use super::Pond;
+use super::target::Target;
+use crate::breaker::BreakerState;
 use crate::command::{Effect, StorageState};
 use crate::message::{DeadReason, QueueNumber};
 use crate::notice::Notice;
@@ -42,6 +44,8 @@ impl Pond {
             Some(Held::DeadLettersFull)
         } else if self.storage == StorageState::SettleOnly {
             Some(Held::StorageFull)
+        } else if queue.target.is_some_and(|target| self.targets[target].state() != BreakerState::Closed) {
+            Some(Held::BreakerOpen)
         } else {
             None
         }
@@ -55,6 +59,26 @@ impl Pond {
         if std::mem::replace(&mut queue.held, held) != held {
             queue.calibration.interrupt(now.mono);
             queue.busy.note(held.is_none() && queue.ready.has_eligible(), 0, now.mono);
+        }
+    }
+
+    /// A target's breaker has opened, or closed: so have the ways of its queues.
+    pub(super) fn note_breaker(&mut self, target: usize, was: BreakerState, by_hand: bool, now: Now) {
+        let Target { name, .. } = &self.targets[target];
+        let (name, is) = (name.clone(), self.targets[target].state());
+        if (was == BreakerState::Closed) == (is == BreakerState::Closed) {
+            return;
+        }
+        let notice = if is == BreakerState::Closed {
+            Notice::BreakerClosed { target: name, by_hand }
+        } else {
+            Notice::BreakerOpen { target: name, failures: self.targets[target].failures_in_row() }
+        };
+        self.effects.push(Effect::Notice(notice));
+        for index in 0..self.queues.len() {
+            if self.queues[index].target == Some(target) {
+                self.note_hold(self.queues[index].number, now);
+            }
         }
     }
 

@@ -2,12 +2,14 @@
 //!
 //! Owns what is told. Must never tell what is not durable, nor consume anything.
 
+use super::target::Target;
 use super::{Gated, Pond, WAITING_MAX, WaitingFor};
-use crate::command::{CancelError, LookupError, QueueError, Reply, RequestId, Status};
+use crate::command::{CancelError, LookupError, QueueError, Reply, RequestId, Status, TargetError};
 use crate::identity::Seq;
-use crate::message::{Phase, Progress};
+use crate::message::{Phase, Progress, QueueNumber};
 use crate::name::Name;
 use crate::settings::WAIT_MAX;
+use crate::stats::TargetStats;
 use crate::time::Now;
 use std::ops::Bound;
 use std::time::Duration;
@@ -184,8 +186,35 @@ impl Pond {
 
     pub(super) fn overview(&mut self, request: RequestId, now: Now) {
         let queues = self.names.values().map(|&number| self.view(number, now)).collect();
-        let targets = self.targets.iter().map(|target| target.stats(now.mono)).collect();
-        self.reply(request, Reply::Overview(queues, targets));
+        self.reply(request, Reply::Overview(queues, self.all_target_stats(now)));
+    }
+
+    /// What is told of every target, in order.
+    fn all_target_stats(&self, now: Now) -> Vec<TargetStats> {
+        let mut queues: Vec<Vec<Name>> = vec![Vec::new(); self.targets.len()];
+        for (name, &number) in &self.names {
+            if let Some(target) = self.queue_ref(number).target {
+                queues[target].push(name.clone());
+            }
+        }
+        let of = |(target, queues): (&Target, Vec<Name>)| target.stats(queues, now.mono);
+        self.targets.iter().zip(queues).map(of).collect()
+    }
+
+    pub(super) fn target_stats(&self, index: usize, now: Now) -> TargetStats {
+        let own = |number: QueueNumber| self.queue_ref(number).target == Some(index);
+        let queues = self.names.iter().filter(|(_, number)| own(**number)).map(|(name, _)| name.clone());
+        self.targets[index].stats(queues.collect(), now.mono)
+    }
+
+    pub(super) fn targets(&mut self, request: RequestId, now: Now) {
+        self.reply(request, Reply::Targets(self.all_target_stats(now)));
+    }
+
+    pub(super) fn target(&mut self, request: RequestId, name: &Name, now: Now) {
+        let index = self.targets.iter().position(|target| target.name == *name);
+        let result = index.map(|index| Box::new(self.target_stats(index, now))).ok_or(TargetError::Unknown);
+        self.reply(request, Reply::Target(result));
     }
 
     pub(super) fn queue_view(&mut self, request: RequestId, queue: &Name, now: Now) {

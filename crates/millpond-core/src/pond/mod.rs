@@ -211,6 +211,9 @@ impl Pond {
             }
             Command::Overview => self.overview(request, now),
             Command::Queue(queue) => self.queue_view(request, &queue, now),
+            Command::Targets => self.targets(request, now),
+            Command::Target(target) => self.target(request, &target, now),
+            Command::ResetTarget(target) => self.reset_target(request, &target, now),
             Command::Define { queue, settings } => self.define(request, queue, *settings, now),
             Command::Delete(queue) => self.delete(request, &queue, now),
             Command::Pause { queue, paused } => self.pause(request, &queue, paused, now),

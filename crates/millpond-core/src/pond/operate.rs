@@ -5,7 +5,7 @@
 use super::queue::{Queue, Told};
 use super::target::Target;
 use super::{Pond, QUEUES_MAX};
-use crate::command::{DefineError, QueueError, Reply, RequestId};
+use crate::command::{DefineError, QueueError, Reply, RequestId, TargetError};
 use crate::identity::Seq;
 use crate::message::{QueueNumber, SharedContent};
 use crate::name::Name;
@@ -106,6 +106,19 @@ impl Pond {
         queue.tell(&mut self.targets);
     }
 
+    /// Closes a target's breaker by hand.
+    pub(super) fn reset_target(&mut self, request: RequestId, name: &Name, now: Now) {
+        let Some(index) = self.targets.iter().position(|target| target.name == *name) else {
+            return self.reply(request, Reply::Target(Err(TargetError::Unknown)));
+        };
+        let was = self.targets[index].state();
+        self.targets[index].reset(now.mono);
+        self.note_breaker(index, was, true, now);
+        self.serve_target(index, now);
+        let stats = Box::new(self.target_stats(index, now));
+        self.reply(request, Reply::Target(Ok(stats)));
+    }
+
     fn queue_record(&self, number: QueueNumber) -> Record {
         let queue = self.queue_ref(number);
         Record::Queue(Box::new(QueueRecord {
@@ -152,6 +165,7 @@ impl Pond {
         self.queue_mut(number).deleted = true;
         self.names.remove(name);
         self.bind(number);
+        self.note_hold(number, now);
         self.write_queue(number, true);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The forecast of one queue from what is known of it and of its target.
 //!
-//! Owns which measurement counts. Must never promise while a queue is held or its target is down.
+//! Owns which measurement counts. Must never promise while a queue is held, as it is while its target is down.
 
 use super::Pond;
 use super::order::Direction;
@@ -40,7 +40,7 @@ impl Pond {
             };
             return Some(Outlook { capacity_per_second, variation, hold: Duration::ZERO, correction });
         };
-        if target.is_down() || self.unattended {
+        if self.unattended {
             return None;
         }
         // Queues that share a target take turns, so those with work share it evenly.
@@ -57,7 +57,8 @@ impl Pond {
             Some(measured) if measured < by_caps => (measured, variation.max(THROTTLED_VARIATION)),
             _ => (by_caps, variation),
         };
-        Some(Outlook { capacity_per_second, variation, hold: target.throttled_for(now.mono), correction })
+        let hold = target.throttled_for(now.mono) + target.ramp_loss(now.mono);
+        Some(Outlook { capacity_per_second, variation, hold, correction })
     }
 
     pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {

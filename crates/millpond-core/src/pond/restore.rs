@@ -133,7 +133,7 @@ impl Pond {
         let called = std::mem::take(&mut self.called);
         for (name, settings) in declared.targets {
             let started = called.get(&name).copied();
-            let mut target = Target::new(name, settings);
+            let mut target = Target::new(name, settings, now.mono);
             if let Some(started) = started {
                 target.resume_pace(started, now);
             }

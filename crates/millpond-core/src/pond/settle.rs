@@ -29,6 +29,14 @@ enum Standing {
     Lost,
 }
 
+/// A place at a target that a call has left.
+pub(super) struct Freed {
+    /// The target, which need not be the queue's any more.
+    target: usize,
+    /// The call tried a target that is down, and failed: its message comes back after so long at least.
+    failed_probe: Option<Duration>,
+}
+
 impl Pond {
     fn standing(&self, receipt: Receipt) -> Standing {
         let Some(slot) = self.slots.get(receipt.seq) else { return Standing::Lost };
@@ -113,7 +121,7 @@ impl Pond {
             Standing::RanOut | Standing::Holding => {}
         }
         self.recall_hand_out(receipt, now);
-        let freed = self.free_call(receipt.seq, false, now);
+        let freed = self.free_call(receipt.seq, false, None, now);
         match outcome {
             SettleOutcome::Complete { result } => self.complete(receipt.seq, result, now),
             SettleOutcome::Retry { failure, .. } => {
@@ -126,8 +134,8 @@ impl Pond {
                 self.give_back(receipt.seq, &attempt, delay, now);
             }
         }
-        if let Some(target) = freed {
-            self.serve_target(target, now);
+        if let Some(freed) = freed {
+            self.serve_target(freed.target, now);
         }
         Ok(())
     }
@@ -162,15 +170,41 @@ impl Pond {
     }
 
     /// A push call's place at its target becomes free: now, or once a call that nobody waits for any more is taken to be
-    /// over. Returns the target, which need not be the queue's any more.
-    fn free_call(&mut self, seq: Seq, may_go_on: bool, now: Now) -> Option<usize> {
-        let target = self.slots.get_mut(seq).and_then(|slot| slot.occupies.take())?;
-        if may_go_on {
-            self.hold(target, self.targets[target].settings.hold(), now);
-        } else {
-            self.targets[target].free();
+    /// over. Its target learns from how it ended, as far as that was said. `None`: the hand-out was no call.
+    pub(super) fn free_call(
+        &mut self,
+        seq: Seq,
+        may_go_on: bool,
+        outcome: Option<&CallOutcome>,
+        now: Now,
+    ) -> Option<Freed> {
+        let slot = self.slots.get_mut(seq)?;
+        let index = slot.occupies.take()?;
+        // The time in which nothing ran is none of the target's.
+        let began_here = slot.message.hand_out.as_ref().is_some_and(|hand_out| hand_out.epoch == self.epoch);
+        let started = slot.started;
+        let target = &mut self.targets[index];
+        let inflight = target.occupied;
+        let was = target.state();
+        if !may_go_on {
+            target.free();
         }
-        Some(target)
+        if let Some(outcome) = outcome {
+            if began_here {
+                target.note_ending(outcome, started, inflight, now.mono);
+            }
+            target.note_outcome(outcome, now.mono);
+        }
+        let mut failed_probe = None;
+        if began_here {
+            let chance = &mut self.chance;
+            failed_probe = target.leave(outcome, (started, inflight), || chance.f64(), now.mono).failed_probe;
+        }
+        if may_go_on {
+            self.hold(index, self.targets[index].settings.hold(), now);
+        }
+        self.note_breaker(index, was, false, now);
+        Some(Freed { target: index, failed_probe })
     }
 
     pub(super) fn call_ended(&mut self, receipt: Receipt, outcome: CallOutcome, now: Now) {
@@ -183,24 +217,8 @@ impl Pond {
         let timed_out = matches!(outcome, CallOutcome::Failed { timed_out: true, .. });
         // A call that was given up in the middle may go on where it is worked on, like one that timed out.
         let may_go_on = timed_out || matches!(outcome, CallOutcome::Interrupted);
-        let slot = self.slot(seq);
-        // The time in which nothing ran is none of the target's.
-        let began_here = slot.message.hand_out.as_ref().is_some_and(|hand_out| hand_out.epoch == self.epoch);
-        let started = began_here.then_some(slot.started);
-        let inflight = slot.occupies.map_or(0, |target| self.targets[target].occupied);
-        let target = self.free_call(seq, may_go_on, now);
-        if let Some(target) = target {
-            if let Some(started) = started {
-                self.targets[target].note_ending(&outcome, started, inflight, now.mono);
-            }
-            let was_down = self.targets[target].is_down();
-            self.targets[target].note_outcome(&outcome, now.mono);
-            if !was_down && self.targets[target].is_down() {
-                for queue in self.queues.iter_mut().filter(|queue| queue.target == Some(target)) {
-                    queue.calibration.interrupt(now.mono);
-                }
-            }
-        }
+        let freed = self.free_call(seq, may_go_on, Some(&outcome), now);
+        let failed_probe = freed.as_ref().and_then(|freed| freed.failed_probe);
         match outcome {
             CallOutcome::Succeeded { result } => self.complete(seq, result, now),
             CallOutcome::Throttled { failure, .. } => {
@@ -208,11 +226,16 @@ impl Pond {
                 let number = self.slot(seq).message.queue;
                 let queue = self.queue_mut(number);
                 queue.busy.note(queue.held.is_none(), 0, now.mono);
-                self.return_call(seq, AttemptOutcome::Throttled, Some(failure), now);
+                self.return_call(seq, AttemptOutcome::Throttled, Some(failure), None, now);
             }
             CallOutcome::Failed { failure, .. } => {
-                let how = if timed_out { AttemptOutcome::TimedOut } else { AttemptOutcome::Failed };
-                self.return_call(seq, how, Some(failure), now);
+                let delay = failed_probe.map(|least| self.probe_return(seq, least));
+                let how = match delay {
+                    Some(_) => AttemptOutcome::ProbeFailed,
+                    None if timed_out => AttemptOutcome::TimedOut,
+                    None => AttemptOutcome::Failed,
+                };
+                self.return_call(seq, how, Some(failure), delay, now);
             }
             CallOutcome::Dead { failure } => self.reject(seq, Some(failure), now),
             CallOutcome::Interrupted => {
@@ -221,14 +244,31 @@ impl Pond {
                 self.give_back(seq, &attempt, None, now);
             }
         }
-        if let Some(target) = target {
-            self.serve_target(target, now);
+        if let Some(freed) = freed {
+            self.serve_target(freed.target, now);
         }
     }
 
-    fn return_call(&mut self, seq: Seq, outcome: AttemptOutcome, failure: Option<Failure>, now: Now) {
+    fn return_call(
+        &mut self,
+        seq: Seq,
+        outcome: AttemptOutcome,
+        failure: Option<Failure>,
+        delay: Option<Duration>,
+        now: Now,
+    ) {
         let attempt = self.end_attempt(seq, outcome, failure, now);
-        self.give_back(seq, &attempt, None, now);
+        self.give_back(seq, &attempt, delay, now);
+    }
+
+    /// When a message comes back that a target was tried with in vain: not before others had their turn, nor sooner than
+    /// after a failed attempt, but never later than its queue's longest backoff.
+    fn probe_return(&mut self, seq: Seq, least: Duration) -> Duration {
+        let message = &self.slot(seq).message;
+        let (number, attempts) = (message.queue, message.attempts);
+        let chance = self.chance.f64();
+        let retry = &self.queue_ref(number).settings.retry;
+        retry.backoff(attempts + 1, chance).max(least.min(retry.backoff_max))
     }
 
     /// Takes back a hand-out that reached nobody: it is as if it had not been.
@@ -237,15 +277,15 @@ impl Pond {
             return;
         }
         let seq = receipt.seq;
-        let freed = self.free_call(seq, false, now);
+        let freed = self.free_call(seq, false, None, now);
         if self.slot(seq).expiry_timer.is_none() {
             // Its time to live ran out on the way.
             self.expire(seq, None, now);
         } else {
             self.return_untouched(seq, now);
         }
-        if let Some(target) = freed {
-            self.serve_target(target, now);
+        if let Some(freed) = freed {
+            self.serve_target(freed.target, now);
         }
     }
 

@@ -1,23 +1,25 @@
 //! One push target: how many calls occupy it, and when it may get the next one.
 //!
-//! Owns the hard cap, the limit below it and the pace. Must never choose a message.
+//! Owns the hard cap, the limit below it, the pace, the breaker and the ramp. Must never choose a message.
 
 use super::queue::Told;
+use crate::breaker::{self, Breaker, BreakerState, Change, Sign};
 use crate::command::CallOutcome;
 use crate::limit::{Ended, Ending, Limiter};
 use crate::name::Name;
-use crate::rate::Pacer;
-use crate::settings::TargetSettings;
-use crate::stats::TargetStats;
+use crate::ramp::Ramp;
+use crate::rate::{Pacer, Rate};
+use crate::settings::{RAMP_RECOVERED, TargetSettings};
+use crate::stats::{CallEnding, TargetStats};
 use crate::time::{Mono, Now, Wall};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Failures in a row after which a target counts as down, and nothing is promised any more.
-const DOWN_AFTER_FAILURES: u32 = 10;
 /// A target that asks for a pause again within so long of the end of the one before lives by its pauses; one pause alone
 /// is over when it is over. As long as the throughput of busy workers is remembered.
 const THROTTLED_LATELY: Duration = Duration::from_secs(30);
+/// A target that had no call for so long is cold: the next ones begin its ramp, if it has one.
+const COLD_AFTER: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Target {
@@ -42,18 +44,30 @@ pub(super) struct Target {
     pub(super) open: BTreeSet<usize>,
     /// The queue whose turn it is, or that comes before it.
     pub(super) turn: usize,
+    breaker: Option<Box<Breaker>>,
+    /// How it gets its limit back, or gets it at first.
+    ramp: Option<Ramp>,
+    /// Before then, the ramp lets no call begin.
+    ramp_next: Mono,
+    /// When a call of this boot began or ended last.
+    used: Option<Mono>,
+    /// When it was made.
+    since: Mono,
     failures_in_row: u32,
+    /// Calls that have ended, by [`CallEnding`].
+    calls: [u64; CallEnding::ALL.len()],
     /// The timer that is set for it.
     pub(super) timer: Option<Mono>,
 }
 
 impl Target {
-    pub(super) fn new(name: Name, settings: TargetSettings) -> Self {
+    pub(super) fn new(name: Name, settings: TargetSettings, now: Mono) -> Self {
         // A burst of one: in no window of any length are more calls started than rate × window + 1.
         let pacer = settings.rate.map(|rate| Pacer::new(rate, 1));
         let limiter = settings
             .adaptive
             .map(|adaptive| Box::new(Limiter::new(settings.concurrency, settings.timeout, adaptive)));
+        let breaker = settings.breaker.map(|breaker| Box::new(Breaker::new(breaker)));
         Self {
             name,
             settings,
@@ -67,7 +81,13 @@ impl Target {
             working: 0,
             open: BTreeSet::new(),
             turn: 0,
+            breaker,
+            ramp: None,
+            ramp_next: Mono(i64::MIN),
+            used: None,
+            since: now,
             failures_in_row: 0,
+            calls: [0; CallEnding::ALL.len()],
             timer: None,
         }
     }
@@ -87,13 +107,44 @@ impl Target {
         self.open.range(self.turn..).chain(self.open.range(..self.turn)).copied()
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.occupied < self.places()
+    pub(super) fn has_room(&self, now: Mono) -> bool {
+        self.occupied < self.places(now) && self.breaker.as_ref().is_none_or(|breaker| breaker.has_room())
     }
 
-    /// Calls that may occupy it now: the limit, or what a probe leaves of it.
-    fn places(&self) -> u32 {
+    /// Calls that may occupy it now: the limit, or what a probe of it or the ramp leaves of it.
+    fn places(&self, now: Mono) -> u32 {
+        let places = self.places_without_ramp();
+        self.ramp_limit(now).map_or(places, |part| part.min(places))
+    }
+
+    fn places_without_ramp(&self) -> u32 {
         self.limiter.as_ref().map_or(self.settings.concurrency, |limiter| limiter.places())
+    }
+
+    /// What the ramp leaves of the limit, while there is one.
+    fn ramp_limit(&self, now: Mono) -> Option<u32> {
+        self.ramp?.part_of(self.limit(), now)
+    }
+
+    /// When there is room again without anything else having happened.
+    pub(super) fn room_grows_at(&self, now: Mono) -> Option<Mono> {
+        let waits_for_ramp = self.working > 0 && self.occupied < self.places_without_ramp();
+        self.ramp.filter(|_| waits_for_ramp)?.grows_at(now)
+    }
+
+    /// Whether it had nothing to do for so long that it must be taken for cold; always so after a start.
+    fn is_cold(&self, now: Mono) -> bool {
+        self.used.is_none_or(|used| self.occupied == 0 && now.since(used) >= COLD_AFTER)
+    }
+
+    /// How much later the ramp, or the one that the next call begins, makes what waits behind it begin.
+    pub(super) fn ramp_loss(&self, now: Mono) -> Duration {
+        if self.settings.concurrency == 1 && self.pacer.is_none() {
+            // One place has no part.
+            return Duration::ZERO;
+        }
+        let next = || Ramp::begin(self.settings.ramp.unwrap_or_default(), now).filter(|_| self.is_cold(now));
+        self.ramp.filter(|ramp| ramp.ends() > now).or_else(next).map_or(Duration::ZERO, |ramp| ramp.lost(now))
     }
 
     /// The limit in force, probes apart.
@@ -108,19 +159,31 @@ impl Target {
         found.map_or(self.settings.concurrency, |limiter| limiter.limit())
     }
 
-    /// The earliest time for the next call, as far as pace and pause go.
+    /// The earliest time for the next call, as far as pace, pause, ramp and breaker go.
     pub(super) fn ready_at(&self) -> Mono {
-        self.pacer.as_ref().map_or(self.paused_until, |pacer| pacer.ready_at().max(self.paused_until))
+        let paced = self.pacer.as_ref().map(|pacer| pacer.ready_at().max(self.ramp_next));
+        let probed = self.breaker.as_ref().map(|breaker| breaker.ready_at());
+        [paced, probed].into_iter().flatten().fold(self.paused_until, Mono::max)
     }
 
-    /// Counts a call that starts at `now`, which is not before [`Target::ready_at`].
-    pub(super) fn start(&mut self, now: Now) {
-        assert!(self.has_room(), "target {} is over its cap", self.name);
+    /// Counts a call that starts at `now`, which is not before [`Target::ready_at`]. Returns whether it is the first that
+    /// tries a target whose breaker is open.
+    pub(super) fn start(&mut self, now: Now) -> bool {
+        assert!(self.has_room(now.mono), "target {} is over its cap", self.name);
+        if self.is_cold(now.mono) {
+            self.ramp = Ramp::begin(self.settings.ramp.unwrap_or_default(), now.mono);
+        }
+        self.ramp = self.ramp.filter(|ramp| ramp.ends() > now.mono);
         self.occupied += 1;
+        self.used = Some(now.mono);
         let admitted = self.pacer.as_mut().is_none_or(|pacer| pacer.admit(now.mono));
         assert!(admitted, "target {} is called faster than its rate", self.name);
+        if let (Some(ramp), Some(rate)) = (self.ramp, self.settings.rate) {
+            self.ramp_next = ramp.next_call(rate.per / rate.events, now.mono);
+        }
         self.called = self.pacer.is_some().then_some(now.wall);
         self.unnoted = self.called.is_some();
+        self.breaker.as_mut().is_some_and(|breaker| breaker.start(now.mono) && breaker.is_first_round())
     }
 
     /// Goes on at the pace after a restart: the latest call of before began at `started`. That is not later than now,
@@ -152,24 +215,67 @@ impl Target {
         limiter.ended(Ended { started, how, inflight }, now);
     }
 
-    /// Learns from how a call ended whether the target is up, and when it wants the next one.
+    /// Counts how a call ended, and learns when the target wants the next one.
     pub(super) fn note_outcome(&mut self, outcome: &CallOutcome, now: Mono) {
-        match outcome {
-            CallOutcome::Succeeded { .. } | CallOutcome::Dead { .. } => self.failures_in_row = 0,
-            CallOutcome::Failed { .. } => self.failures_in_row = self.failures_in_row.saturating_add(1),
-            CallOutcome::Throttled { pause, .. } => {
-                // Several calls may tell of the same pause.
-                if now >= self.paused_until {
-                    self.pauses_again = now.since(self.paused_until) < THROTTLED_LATELY;
-                }
-                self.paused_until = self.paused_until.max(now.plus(*pause));
+        match sign(outcome) {
+            Sign::Answered => self.failures_in_row = 0,
+            Sign::Failed => self.failures_in_row = self.failures_in_row.saturating_add(1),
+            Sign::Nothing => {}
+        }
+        if let Some(ending) = counted(outcome) {
+            self.calls[ending.index()] += 1;
+        }
+        if let CallOutcome::Throttled { pause, .. } = outcome {
+            // Several calls may tell of the same pause.
+            if now >= self.paused_until {
+                self.pauses_again = now.since(self.paused_until) < THROTTLED_LATELY;
             }
-            CallOutcome::Interrupted => {}
+            self.paused_until = self.paused_until.max(now.plus(*pause));
         }
     }
 
-    pub(super) fn is_down(&self) -> bool {
-        self.failures_in_row >= DOWN_AFTER_FAILURES
+    /// A call of this boot has left its place at `now`: tells the breaker, and begins the ramp of one that has closed.
+    /// `outcome`: what was said of its end, if anything was.
+    pub(super) fn leave(
+        &mut self,
+        outcome: Option<&CallOutcome>,
+        (started, inflight): (Mono, u32),
+        chance: impl FnOnce() -> f64,
+        now: Mono,
+    ) -> breaker::Told {
+        self.used = Some(now);
+        let Some(breaker) = &mut self.breaker else {
+            return breaker::Told { change: Change::None, failed_probe: None };
+        };
+        let sign = outcome.map_or(Sign::Nothing, sign);
+        let told = breaker.ended(breaker::Ended { started, sign, inflight }, chance, now);
+        if told.change == Change::Closed {
+            self.recover(now);
+        }
+        told
+    }
+
+    /// Closes the breaker by hand. Returns whether that changes anything.
+    pub(super) fn reset(&mut self, now: Mono) -> bool {
+        let changes = self.breaker.as_mut().is_some_and(|breaker| breaker.reset(now));
+        self.failures_in_row = 0;
+        if changes {
+            self.recover(now);
+        }
+        changes
+    }
+
+    fn recover(&mut self, now: Mono) {
+        self.ramp = Ramp::begin(self.settings.ramp.unwrap_or(RAMP_RECOVERED), now);
+    }
+
+    /// Where its breaker stands.
+    pub(super) fn state(&self) -> BreakerState {
+        self.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.state())
+    }
+
+    pub(super) fn failures_in_row(&self) -> u32 {
+        self.failures_in_row
     }
 
     /// Whether it has asked for one pause after the other lately: then its places say nothing of what it bears.
@@ -181,13 +287,53 @@ impl Target {
         self.paused_until.since(now)
     }
 
-    pub(super) fn stats(&self, now: Mono) -> TargetStats {
+    pub(super) fn stats(&self, queues: Vec<Name>, now: Mono) -> TargetStats {
+        let breaker = self.breaker.as_ref();
+        let since = breaker.and_then(|breaker| breaker.since()).unwrap_or(self.since);
+        let next_probe = breaker.and_then(|breaker| breaker.next_probe());
         TargetStats {
             name: self.name.clone(),
             inflight: u64::from(self.occupied),
             limit: u64::from(self.limit()),
-            places: u64::from(self.places()),
+            places: u64::from(self.places(now)),
             throttled_for: self.throttled_for(now),
+            concurrency: u64::from(self.settings.concurrency),
+            adaptive: self.limiter.is_some(),
+            rate_per_second: self.settings.rate.map(Rate::per_second),
+            state: self.state(),
+            state_for: now.since(since),
+            next_probe: next_probe.map(|at| at.since(now)),
+            ramp_limit: self.ramp_limit(now).map(u64::from),
+            failures_in_row: u64::from(self.failures_in_row),
+            calls: self.calls,
+            queues,
         }
+    }
+}
+
+/// What the end of a call says of the target. An answer that speaks of the message, or of what we may do, comes from one that
+/// is up.
+fn sign(outcome: &CallOutcome) -> Sign {
+    match outcome {
+        CallOutcome::Failed { failure, .. } | CallOutcome::Dead { failure } if failure.is_internal() => {
+            Sign::Nothing
+        }
+        CallOutcome::Succeeded { .. } | CallOutcome::Dead { .. } => Sign::Answered,
+        CallOutcome::Failed { failure, .. } => match failure.http_status {
+            None | Some(408 | 500..) => Sign::Failed,
+            Some(_) => Sign::Answered,
+        },
+        CallOutcome::Throttled { .. } | CallOutcome::Interrupted => Sign::Nothing,
+    }
+}
+
+fn counted(outcome: &CallOutcome) -> Option<CallEnding> {
+    match outcome {
+        CallOutcome::Succeeded { .. } => Some(CallEnding::Succeeded),
+        CallOutcome::Failed { timed_out: true, .. } => Some(CallEnding::TimedOut),
+        CallOutcome::Failed { .. } => Some(CallEnding::Failed),
+        CallOutcome::Throttled { .. } => Some(CallEnding::Throttled),
+        CallOutcome::Dead { .. } => Some(CallEnding::Rejected),
+        CallOutcome::Interrupted => None,
     }
 }

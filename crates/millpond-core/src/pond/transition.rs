@@ -127,10 +127,7 @@ impl Pond {
         let outcome =
             if slot.restored_lease { AttemptOutcome::Interrupted } else { AttemptOutcome::LeaseExpired };
         // A call that was never reported may still be at work: it holds its place as after a time-out.
-        let occupied = slot.occupies.take();
-        if let Some(target) = occupied {
-            self.hold(target, self.targets[target].settings.hold(), now);
-        }
+        self.free_call(seq, true, None, now);
         let attempt = self.end_attempt(seq, outcome, None, now);
         self.give_back(seq, &attempt, None, now);
     }

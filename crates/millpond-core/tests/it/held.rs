@@ -143,12 +143,13 @@ fn hold(rig: &mut Rig, held: Held, begins: bool) {
         }
         Held::StorageFull if begins => rig.input(Input::Storage(StorageState::SettleOnly)),
         Held::StorageFull => rig.input(Input::Storage(StorageState::Roomy)),
+        Held::BreakerOpen => unreachable!("only a target has one: see breaker.rs"),
     }
 }
 
 #[test]
 fn whatever_holds_a_queue_nothing_is_promised_nor_refused_for_its_wait() {
-    for held in Held::ALL {
+    for held in Held::ALL.into_iter().filter(|held| *held != Held::BreakerOpen) {
         let max_messages = if held == Held::DeadLettersFull { 2 } else { 9 };
         let dead_letter = DeadLetterSettings { max_messages, ..DeadLetterSettings::default() };
         let mut rig = Rig::new(QueueSettings {
@@ -183,7 +184,7 @@ fn whatever_holds_a_queue_nothing_is_promised_nor_refused_for_its_wait() {
 
 #[test]
 fn whatever_holds_a_queue_it_teaches_nothing_about_its_workers() {
-    for held in Held::ALL {
+    for held in Held::ALL.into_iter().filter(|held| *held != Held::BreakerOpen) {
         let max_messages = if held == Held::DeadLettersFull { 2 } else { 9 };
         let dead_letter = DeadLetterSettings { max_messages, ..DeadLetterSettings::default() };
         let dead_burst = if held == Held::DeadBurst { 2 } else { 0 };

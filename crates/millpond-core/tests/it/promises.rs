@@ -5,7 +5,9 @@ use millpond_core::command::{Accepted, Command, Declared, NewMessage, Reply};
 use millpond_core::forecast::{Correction, PromiseRecord};
 use millpond_core::message::Phase;
 use millpond_core::replay::ReplayWhich;
-use millpond_core::settings::{Order, Priority, QueueSettings, RetrySettings};
+use millpond_core::settings::{
+    BreakerSettings, Order, Priority, QueueSettings, RetrySettings, TargetSettings,
+};
 use millpond_core::stats::QueueStats;
 
 /// One worker that does five messages a second.
@@ -139,7 +141,7 @@ fn work_flakily(rig: &mut Rig) {
         }
         rig.pass(if calls.is_empty() { ms(1) } else { ms(100) });
         for call in calls {
-            if call.message.attempts == 0 {
+            if call.message.deliveries == 1 {
                 rig.end_call(call.receipt, failed(false));
             } else {
                 rig.pass(ms(100));
@@ -155,7 +157,8 @@ fn fill_flaky(rig: &mut Rig, count: usize) -> Accepted {
 
 /// A rig whose flaky queue has learned that work takes half as long again as it measures.
 fn taught() -> Rig {
-    let declared = Declared { targets: vec![(name("till"), target(1))], queues: Vec::new() };
+    let till = TargetSettings { breaker: Some(BreakerSettings::default()), ..target(1) };
+    let declared = Declared { targets: vec![(name("till"), till)], queues: Vec::new() };
     let mut rig = Rig::with(declared);
     define(&mut rig, flaky(1));
     for _ in 0..3 {
@@ -208,16 +211,22 @@ fn promises_that_a_target_going_down_broke_teach_nothing() {
     let learned = flaky_stats(&mut rig).promise_correction;
     let late = flaky_stats(&mut rig).promises.late;
     let seqs: Vec<_> = (0..60).map(|_| rig.enqueue_to(FLAKY, message()).unwrap().seq).collect();
-    // Twelve failures in a row, the last of which comes ten minutes later.
-    for failures in 1..=12 {
-        let calls = rig.take_calls();
-        rig.pass(if failures == 11 { s(600) } else { ms(100) });
-        for call in calls {
-            rig.end_call(call.receipt, failed(false));
-        }
+    // Ten failures in a row, and ten minutes of probes in vain.
+    for _ in 0..10 {
+        let call = rig.take_calls().remove(0);
+        rig.pass(ms(100));
+        rig.end_call(call.receipt, failed(false));
         rig.pass(ms(2));
     }
     assert_eq!(rig.enqueue_to(FLAKY, message()).unwrap().promise, None, "the target is down");
+    let begun = rig.now.mono;
+    while rig.now.mono.since(begun) < s(600) {
+        let wait = rig.target_stats().next_probe.unwrap();
+        rig.pass(wait);
+        let probe = rig.take_calls().remove(0);
+        rig.end_call(probe.receipt, failed(false));
+    }
+    rig.ask_now(Command::ResetTarget(name("till")));
     work_flakily(&mut rig);
     let stats = flaky_stats(&mut rig);
     assert!(stats.promises.late > late + 20, "they were late all the same: {:?}", stats.promises);
@@ -231,15 +240,19 @@ fn promises_given_before_a_target_was_down_teach_nothing_once_it_is_up_again() {
     let learned = flaky_stats(&mut rig).promise_correction;
     let late = flaky_stats(&mut rig).promises.late;
     fill_flaky(&mut rig, 100);
-    // Down after ten failures in a row that take ten seconds, and up with the next call.
+    // Down after ten failures in a row that take ten seconds, and up with the next two.
     for _ in 0..10 {
         let call = rig.take_calls().remove(0);
         rig.pass(s(1));
         rig.end_call(call.receipt, failed(false));
     }
     assert_eq!(rig.enqueue_to(FLAKY, message()).unwrap().promise, None, "the target is down");
-    let call = rig.take_calls().remove(0);
-    rig.end_call(call.receipt, succeeded());
+    let wait = rig.target_stats().next_probe.unwrap();
+    rig.pass(wait);
+    for _ in 0..2 {
+        let probe = rig.take_calls().remove(0);
+        rig.end_call(probe.receipt, succeeded());
+    }
     work_flakily(&mut rig);
     let stats = flaky_stats(&mut rig);
     assert!(stats.promises.late > late + 20, "they were late all the same: {:?}", stats.promises);

@@ -203,21 +203,6 @@ fn a_call_is_settled_at_its_own_target_though_the_queue_has_got_another() {
 }
 
 #[test]
-fn nothing_is_promised_while_the_target_is_down_and_again_once_it_is_up() {
-    let settings = QueueSettings { expected_service_time: Some(ms(100)), ..QueueSettings::default() };
-    let mut rig = Rig::pushing(target(1), settings);
-    rig.fill(30);
-    for _ in 0..10 {
-        let call = rig.take_calls().remove(0);
-        rig.end_call(call.receipt, failed(false));
-    }
-    assert!(rig.enqueue(message()).unwrap().promise.is_none());
-    let call = rig.take_calls().remove(0);
-    rig.end_call(call.receipt, succeeded());
-    assert!(rig.enqueue(message()).unwrap().promise.is_some());
-}
-
-#[test]
 fn a_call_may_be_answered_late_while_nobody_else_was_called() {
     let mut rig = rig(1);
     let seq = rig.fill(1)[0];

@@ -4,7 +4,7 @@ use crate::rig::{QUEUE, Rig, complete, failed, message, ms, name, s, succeeded, 
 use millpond_core::command::{Command, Declared, EnqueueError, NewMessage, Reply};
 use millpond_core::identity::Receipt;
 use millpond_core::message::Criticality;
-use millpond_core::settings::QueueSettings;
+use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use millpond_core::time::Mono;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -177,7 +177,8 @@ fn while_the_target_is_down_work_is_accepted_up_to_the_other_bounds_without_a_pr
         expected_service_time: Some(ms(200)),
         ..QueueSettings::default()
     };
-    let mut rig = Rig::pushing(target(1), settings);
+    let till = TargetSettings { breaker: Some(BreakerSettings::default()), ..target(1) };
+    let mut rig = Rig::pushing(till, settings);
     rig.fill(22);
     assert!(matches!(rig.enqueue(message()), Err(EnqueueError::WaitTooLong { .. })));
     for _ in 0..10 {
@@ -194,8 +195,11 @@ fn while_the_target_is_down_work_is_accepted_up_to_the_other_bounds_without_a_pr
         rig.pass(s(1));
         calls = rig.take_calls();
     }
-    rig.pass(ms(200));
-    rig.end_call(calls[0].receipt, succeeded());
+    for _ in 0..2 {
+        rig.pass(ms(200));
+        rig.end_call(calls[0].receipt, succeeded());
+        calls = rig.take_calls();
+    }
     assert!(matches!(rig.enqueue(message()), Err(EnqueueError::WaitTooLong { .. })), "it is up again");
 }
 

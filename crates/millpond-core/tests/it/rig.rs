@@ -87,7 +87,15 @@ pub(crate) fn succeeded() -> CallOutcome {
 }
 
 pub(crate) fn target(concurrency: u32) -> TargetSettings {
-    TargetSettings { concurrency, rate: None, timeout: s(5), hold_after_timeout: None, adaptive: None }
+    TargetSettings {
+        concurrency,
+        rate: None,
+        timeout: s(5),
+        hold_after_timeout: None,
+        adaptive: None,
+        breaker: None,
+        ramp: None,
+    }
 }
 
 /// The pond, its clock, its log, and what it has said so far.
@@ -391,6 +399,14 @@ impl Rig {
     pub(crate) fn target_stats(&mut self) -> TargetStats {
         match self.ask_now(Command::Overview) {
             Reply::Overview(_, mut targets) => targets.remove(0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What is told of one target.
+    pub(crate) fn stats_of(&mut self, target: &str) -> TargetStats {
+        match self.ask_now(Command::Target(name(target))) {
+            Reply::Target(stats) => *stats.unwrap(),
             other => panic!("{other:?}"),
         }
     }

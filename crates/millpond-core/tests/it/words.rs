@@ -4,6 +4,7 @@
 
 use crate::rig::name;
 use bytes::Bytes;
+use millpond_core::breaker::BreakerState;
 use millpond_core::identity::{IdentityError, Keys, MessageId, Receipt, SEQ_MAX, Seq};
 use millpond_core::message::{
     Attempt, AttemptOutcome, Content, Criticality, DeadReason, Failure, Holder, Phase,
@@ -13,7 +14,7 @@ use millpond_core::notice::Notice;
 use millpond_core::rate::Rate;
 use millpond_core::replay::{ReplayState, WaitsFor};
 use millpond_core::settings::Order;
-use millpond_core::stats::{Held, Histogram, Totals};
+use millpond_core::stats::{CallEnding, Held, Histogram, Totals};
 use millpond_core::time::{Mono, Now, Wall};
 use std::time::Duration;
 
@@ -61,6 +62,7 @@ fn outcomes_have_their_words_and_only_what_was_tried_counts() {
         ("timed-out", true),
         ("lease-expired", true),
         ("interrupted", false),
+        ("probe-failed", false),
     ];
     let mut totals = Totals::default();
     for (place, (outcome, (word, tried))) in AttemptOutcome::ALL.into_iter().zip(outcomes).enumerate() {
@@ -69,7 +71,7 @@ fn outcomes_have_their_words_and_only_what_was_tried_counts() {
             totals.ended(outcome);
         }
     }
-    assert_eq!(totals.deliveries, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(totals.deliveries, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
 #[test]
@@ -80,7 +82,14 @@ fn orders_replays_and_what_holds_a_queue_have_their_words() {
     assert_eq!(states, ["running", "done", "cancelled"]);
     let waits = [WaitsFor::Pace, WaitsFor::Room, WaitsFor::Disk].map(WaitsFor::as_str);
     assert_eq!(waits, ["pace", "room", "disk"]);
-    assert_eq!(Held::ALL.map(Held::as_str), ["paused", "dead-burst", "dead-letters-full", "storage-full"]);
+    assert_eq!(
+        Held::ALL.map(Held::as_str),
+        ["paused", "dead-burst", "dead-letters-full", "storage-full", "breaker-open"]
+    );
+    assert_eq!(BreakerState::ALL.map(BreakerState::as_str), ["closed", "open", "half-open"]);
+    let calls = ["succeeded", "failed", "timed-out", "throttled", "rejected"];
+    assert_eq!(CallEnding::ALL.map(CallEnding::as_str), calls);
+    assert!(CallEnding::ALL.iter().enumerate().all(|(place, ending)| ending.index() == place));
 }
 
 #[test]
@@ -91,9 +100,23 @@ fn notices_say_which_queue_whose_and_how_many() {
         Notice::DeadLettersFull { queue: name("a"), kept: 20, owner },
     ];
     for notice in notices {
-        assert_eq!((notice.queue(), notice.owner()), (&name("a"), Some("team-orders")));
+        assert_eq!((notice.queue(), notice.owner()), (Some(&name("a")), Some("team-orders")));
+        assert_eq!((notice.target(), notice.is_harmless()), (None, false));
         let said = notice.to_string();
         assert!(said.contains("queue a ") && said.contains(" 20 "), "{said}");
+    }
+    let target = name("till");
+    let notices = [
+        (Notice::BreakerOpen { target: target.clone(), failures: 12 }, false, "12 failures in a row"),
+        (Notice::BreakerHalfOpen { target: target.clone() }, true, "half-open"),
+        (Notice::BreakerClosed { target: target.clone(), by_hand: false }, true, "answers again"),
+        (Notice::BreakerClosed { target: target.clone(), by_hand: true }, true, "by an operator"),
+    ];
+    for (notice, is_harmless, words) in notices {
+        assert_eq!((notice.queue(), notice.target(), notice.owner()), (None, Some(&target), None));
+        assert_eq!(notice.is_harmless(), is_harmless);
+        let said = notice.to_string();
+        assert!(said.contains("target till") && said.contains(words), "{said}");
     }
 }
 

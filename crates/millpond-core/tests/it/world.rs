@@ -73,6 +73,7 @@ enum Answer {
     ReplayCancelled,
     Purged(u64),
     DeadDeleted(bool),
+    TargetReset,
 }
 
 /// An answer that is due, once so many records about these messages, or this one of the log, are durable.
@@ -259,15 +260,18 @@ impl World {
 
     /// An operator hears of a burst of dead letters once each time, and of a full store while it is full.
     fn noticed(&mut self, notice: &Notice) {
-        let queue = names().iter().position(|name| name == notice.queue()).unwrap();
+        let queue = notice.queue().map(|queue| names().iter().position(|name| name == queue).unwrap());
         match notice {
+            // Told of what is compared after every step.
+            Notice::BreakerOpen { .. } | Notice::BreakerHalfOpen { .. } | Notice::BreakerClosed { .. } => {}
             Notice::DeadBurst { .. } => {
-                assert!(self.model.queues[queue].paused, "{notice:?}");
+                assert!(self.model.queues[queue.unwrap()].paused, "{notice:?}");
                 self.bursts_told += 1;
             }
             Notice::DeadLettersFull { kept, .. } => {
                 // Some may have come and others gone in the same step.
-                let dead = self.model.of(queue, Phase::Dead).count() + self.dead_before[queue];
+                let dead =
+                    self.model.of(queue.unwrap(), Phase::Dead).count() + self.dead_before[queue.unwrap()];
                 assert!(dead as u64 >= *kept, "{notice:?}");
                 self.model.mark("an operator hears that the dead letters are full");
             }
@@ -423,11 +427,12 @@ impl World {
         for (target, stats) in targets.iter().enumerate() {
             let cap = u64::from(self.model.targets[target].settings.concurrency);
             assert!((1..=cap).contains(&stats.limit), "{stats:?}: a limit between 1 and the hard cap");
-            assert!((1..=stats.limit).contains(&stats.places), "{stats:?}: a probe only lowers");
+            assert!((1..=stats.limit).contains(&stats.places), "{stats:?}: probe and ramp only lower");
             if stats.limit < cap {
                 self.model.mark("an adaptive limit is below the cap");
             }
             self.model.targets[target].places = stats.places;
+            self.model.compare_gate(target, stats, self.now.mono);
             assert_eq!(
                 stats.inflight,
                 self.model.occupied(target) as u64,
@@ -540,6 +545,7 @@ impl World {
             }
             (Answer::Replayed(None), Reply::ReplayStarted(Err(ReplayError::Running(_))))
             | (Answer::ReplayCancelled, Reply::ReplayCancelled(Ok(_)))
+            | (Answer::TargetReset, Reply::Target(Ok(_)))
             | (Answer::Paused, Reply::Paused(Ok(()))) => {}
             (Answer::Purged(expected), Reply::Purged(answer)) => assert_eq!(answer, Ok(expected)),
             (Answer::DeadDeleted(expected), Reply::DeadDeleted(answer)) => {

@@ -285,6 +285,7 @@ fn outcome_tag(outcome: AttemptOutcome) -> u8 {
         AttemptOutcome::TimedOut => 6,
         AttemptOutcome::LeaseExpired => 7,
         AttemptOutcome::Interrupted => 8,
+        AttemptOutcome::ProbeFailed => 9,
     }
 }
 

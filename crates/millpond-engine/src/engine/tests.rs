@@ -149,6 +149,8 @@ fn pushing(concurrency: u32, rate: Option<Rate>) -> Declared {
         timeout: DEADLINE * 10,
         hold_after_timeout: None,
         adaptive: None,
+        breaker: None,
+        ramp: None,
     };
     let target = Name::new("till").unwrap();
     let pushed = QueueSettings { target: Some(target.clone()), ..QueueSettings::default() };

@@ -19,7 +19,11 @@ pub(super) fn address(url: &Uri, content: &Content) -> Result<(Method, Uri), Fai
 }
 
 fn unusable(what: &str) -> Failure {
-    Failure::new("internal", &format!("the {what} that is stored with the message cannot be sent"), None)
+    Failure::new(
+        Failure::INTERNAL,
+        &format!("the {what} that is stored with the message cannot be sent"),
+        None,
+    )
 }
 
 /// `url` with a path, a query, or both behind it.

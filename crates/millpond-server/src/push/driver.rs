@@ -87,7 +87,8 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| {
-            let failure = Failure::new("internal", "the call was given up by a fault of the server", None);
+            let failure =
+                Failure::new(Failure::INTERNAL, "the call was given up by a fault of the server", None);
             CallOutcome::Failed { failure, timed_out: false }
         });
         self.handle.call_ended(self.receipt, outcome);

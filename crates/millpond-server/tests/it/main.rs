@@ -28,3 +28,4 @@ mod push;
 mod replays;
 mod routes;
 mod stop;
+mod targets;

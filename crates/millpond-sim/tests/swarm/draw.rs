@@ -6,8 +6,8 @@ use fastrand::Rng;
 use millpond_core::name::Name;
 use millpond_core::rate::Rate;
 use millpond_core::settings::{
-    AdaptiveSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings,
-    TargetSettings,
+    AdaptiveSettings, BreakerSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority,
+    QueueSettings, RetrySettings, TargetSettings,
 };
 use std::time::Duration;
 
@@ -118,12 +118,17 @@ fn target(chance: &mut Rng) -> TargetSettings {
     let rate = pick(chance, &[None, None, Some(3), Some(7), Some(50)]).map(|events| Rate { events, per });
     // Nothing is drawn for it, so that the seeds of before mean what they meant.
     let is_adaptive = concurrency > 2 && rate.is_none();
+    let timeout = millis(chance, 200, 3_000);
+    let has_breaker = !timeout.as_millis().is_multiple_of(4);
+    let probe_max = Duration::from_secs(5);
     TargetSettings {
         concurrency,
         rate,
-        timeout: millis(chance, 200, 3_000),
+        timeout,
         hold_after_timeout: pick(chance, &[None, Some(0), Some(1_500)]).map(Duration::from_millis),
         adaptive: is_adaptive.then(AdaptiveSettings::default),
+        breaker: has_breaker.then_some(BreakerSettings { probe_max, ..BreakerSettings::default() }),
+        ramp: (concurrency > 2).then_some(Duration::from_secs(2)),
     }
 }
 

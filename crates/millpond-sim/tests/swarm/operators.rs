@@ -140,6 +140,7 @@ impl World {
                 Some(Held::DeadBurst) => self.reach("held: a burst of dead letters"),
                 Some(Held::DeadLettersFull) => self.reach("held: dead letters are full"),
                 Some(Held::StorageFull) => self.reach("held: the disk is full"),
+                Some(Held::BreakerOpen) => self.reach("held: a breaker is open"),
                 _ => {}
             }
             if stats.totals.keys_forgotten > 0 {

@@ -214,6 +214,8 @@ impl World {
                 interval,
                 hold: micros(target.hold()),
                 lease: micros(target.timeout + PUSH_LEASE_MARGIN),
+                // Those of calls that began before it opened last do not count.
+                down_after: target.breaker.map_or(0, |breaker| breaker.failures + 2 * target.concurrency),
             });
         }
         for queue in 0..self.queues.len() {

@@ -7,8 +7,6 @@ use super::{Case, Pause, Rule};
 use crate::trail::{Answer, Micros, Offer, Offered, Order, Said, Span, Told};
 use std::collections::BTreeMap;
 
-/// Failed calls in a row after which a target counts as down, as the guide says.
-const DOWN_AFTER: usize = 10;
 /// A caller who is sent away for less is given the place behind the one before; beyond, places are spread.
 const IN_PLACES: Micros = 60_000_000;
 /// Nobody is told to come back sooner.
@@ -73,8 +71,8 @@ impl Case<'_> {
             return Some("the queue was paused");
         }
         let target = self.agreed(queue, span, |rules| rules.target)?;
-        let down =
-            target.and_then(|target| calls.get(&target)).is_some_and(|calls| self.is_down(calls, span));
+        let down = target
+            .is_some_and(|target| calls.get(&target).is_some_and(|calls| self.is_down(target, calls, span)));
         down.then_some("its target was down")
     }
 
@@ -91,14 +89,15 @@ impl Case<'_> {
     }
 
     /// Whether the latest calls of a target before `span`, by the server that answered, surely failed, so many in a
-    /// row that it is down, and none within it may have gone well.
-    fn is_down(&self, calls: &Calls, span: Span) -> bool {
+    /// row that its breaker is open, and none within it may have gone well.
+    fn is_down(&self, target: u32, calls: &Calls, span: Span) -> bool {
+        let down_after = self.targets.get(&target).map_or(0, |target| target.down_after as usize);
         let boot = self.clocks.boot_of(span.sent);
         let from = calls.partition_point(|(at, _)| *at <= boot);
         let until = calls.partition_point(|(at, _)| *at < span.sent);
         let within = calls.partition_point(|(at, _)| *at <= span.ended);
         let row = calls[from.min(until)..until].iter().rev().take_while(|(_, failed)| *failed).count();
-        row >= DOWN_AFTER && calls[until..within].iter().all(|(_, failed)| *failed)
+        down_after > 0 && row >= down_after && calls[until..within].iter().all(|(_, failed)| *failed)
     }
 
     /// What was said of each target's calls. What was said in time, and first, surely counts.

@@ -354,7 +354,14 @@ fn called(hand_out: u64, time: Micros) -> Vec<Event> {
 
 #[test]
 fn rate_no_window_has_more_starts_than_allowed() {
-    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000, hold: 0, lease: LEASE };
+    let target = Event::Target {
+        target: 0,
+        concurrency: 10,
+        interval: 100_000,
+        hold: 0,
+        lease: LEASE,
+        down_after: 10,
+    };
     let calls = |times: &[Micros]| {
         let calls = times.iter().zip(1..).flat_map(|(&time, hand_out)| called(hand_out, time));
         broken(with(vec![target.clone()], calls))
@@ -366,7 +373,14 @@ fn rate_no_window_has_more_starts_than_allowed() {
 
 #[test]
 fn rate_a_restart_lets_no_call_go_too_soon() {
-    let target = Event::Target { target: 0, concurrency: 10, interval: 100_000, hold: 0, lease: LEASE };
+    let target = Event::Target {
+        target: 0,
+        concurrency: 10,
+        interval: 100_000,
+        hold: 0,
+        lease: LEASE,
+        down_after: 10,
+    };
     let calls = |between: [Event; 3]| {
         broken(with(vec![target.clone()], [called(1, 1_000), between.to_vec(), called(2, 1_060)].concat()))
     };
@@ -380,7 +394,8 @@ fn rate_a_restart_lets_no_call_go_too_soon() {
 
 #[test]
 fn cap_no_more_in_work_than_allowed() {
-    let target = Event::Target { target: 0, concurrency: 2, interval: 0, hold: 0, lease: LEASE };
+    let target =
+        Event::Target { target: 0, concurrency: 2, interval: 0, hold: 0, lease: LEASE, down_after: 10 };
     let calls = |times: &[Micros]| {
         let calls = times.iter().zip(1..).flat_map(|(&time, hand_out)| called(hand_out, time));
         with(vec![target.clone()], calls)

@@ -4,7 +4,7 @@
 //! pond hands a message and how long it backs off are told, and judged.
 #![expect(clippy::missing_panics_doc, reason = "it judges by panicking")]
 
-use super::{ENDED_MAX, Ending, Hold, Message, Model, New, Taker, Turns};
+use super::{ENDED_MAX, Ending, Gate, Hold, Message, Model, New, Sign, Taker, Turns};
 use millpond_core::identity::Receipt;
 use millpond_core::message::{DeadReason, Phase};
 use millpond_core::settings::{LEASE_TOTAL_MAX, OnExpiry};
@@ -219,7 +219,8 @@ impl Model {
         self.record(seq);
     }
 
-    /// A hand-out ended: by its holder's word (`by_holder`), or by itself.
+    /// A hand-out ended: by its holder's word (`by_holder`), or by itself. `delay`: what its holder asks for, or how long the
+    /// message of a failed probe stays away at least.
     pub fn settle(
         &mut self,
         receipt: Receipt,
@@ -293,6 +294,13 @@ impl Model {
         let message = self.messages.get_mut(&seq).expect("known");
         let retry = &self.queues[message.queue].settings.retry;
         let wait = match (delay, ending) {
+            (Some(least), Ending::ProbeFailed) => {
+                let least = least.min(retry.backoff_max);
+                let longest = retry.backoff_min * 2_u32.pow((message.attempts + 1).min(20));
+                let longest = longest.min(retry.backoff_max).max(retry.backoff_min);
+                message.open_backoff = Some((retry.backoff_min.max(least), longest.max(least)));
+                retry.backoff_min.max(least)
+            }
             (Some(delay), _) => delay,
             (None, Ending::Failed) => {
                 let longest = retry.backoff_min * 2_u32.pow(message.attempts.min(20));
@@ -324,6 +332,7 @@ impl Model {
     /// A hand-out reached nobody.
     pub fn take_back(&mut self, receipt: Receipt, now: Now) {
         let seq = receipt.seq.0;
+        self.leave(receipt, Sign::Nothing, now.mono);
         let message = self.messages.get_mut(&seq).expect("known");
         if message.expired {
             return self.expire(seq, now);
@@ -471,6 +480,7 @@ impl Model {
     fn run_out(&mut self, seq: u64, now: Now) {
         let message = &self.messages[&seq];
         let hold = message.hold.expect("leased");
+        self.leave(hold.receipt, Sign::Nothing, now.mono);
         if let Taker::Target(target) = hold.taker {
             self.give_up_call(seq, target, now);
         }
@@ -512,6 +522,7 @@ impl Model {
             target.called = target.called.map(|called| called.min(now.wall));
             target.starts = target.called.map(|called| now.mono_at(called)).into_iter().collect();
             target.paused_until = Mono(i64::MIN);
+            target.gate = Gate::default();
         }
         self.restore_holds(now);
     }

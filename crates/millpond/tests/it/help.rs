@@ -27,6 +27,7 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "queues purge",
         "queues delete",
         "queues stats",
+        "targets",
         "dead",
         "dead list",
         "dead show",

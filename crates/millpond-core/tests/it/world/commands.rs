@@ -2,8 +2,9 @@
 //!
 //! Owns the prediction for each command. Must never look at an answer: the world compares.
 
-use super::shape::{label, names};
+use super::shape::{TARGETS, label, names};
 use super::{Answer, Due, Fate, Position, World};
+use crate::rig::name;
 use bytes::Bytes;
 use millpond_core::command::{
     CallOutcome, Command, Effect, Input, LeaseRequest, NewMessage, RequestId, SettleError, SettleOutcome,
@@ -13,7 +14,7 @@ use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{Content, Criticality, IdempotencyKey, Phase};
 use millpond_core::record::Record;
 use millpond_core::settings::{Order, Overflow};
-use millpond_testkit::model::{Ending, Labels, New, Taker, Verdict, ending_of};
+use millpond_testkit::model::{Ending, Labels, New, Sign, Taker, Verdict, ending_of};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,15 @@ fn message(new: &New) -> NewMessage {
         criticality: new.labels.class,
         tenant: new.labels.tenant.map(label),
         group: new.labels.group.map(label),
+    }
+}
+
+/// What the world's calls say of their target: those that fail were answered with 500, or not at all.
+fn sign(outcome: &CallOutcome) -> Sign {
+    match outcome {
+        CallOutcome::Succeeded { .. } | CallOutcome::Dead { .. } => Sign::Up,
+        CallOutcome::Failed { .. } => Sign::Down,
+        CallOutcome::Throttled { .. } | CallOutcome::Interrupted => Sign::Nothing,
     }
 }
 
@@ -278,7 +288,9 @@ impl World {
         self.begin_step();
         let phases = [Phase::Delayed, Phase::Ready, Phase::Backoff];
         let waiting = phases.into_iter().flat_map(|phase| self.model.of(queue, phase));
-        let waiting: Vec<u64> = waiting.map(|(seq, _)| seq).collect();
+        let mut waiting: Vec<u64> = waiting.map(|(seq, _)| seq).collect();
+        // In the order of their numbers: of those that end together, the first one's key is forgotten first.
+        waiting.sort_unstable();
         for &seq in &waiting {
             self.model.cancel(seq, self.now);
         }
@@ -334,8 +346,11 @@ impl World {
             let Some(Taker::Target(called)) = message.hold.map(|hold| hold.taker) else {
                 panic!("{receipt:?} is no call")
             };
+            let left = self.model.leave(receipt, sign(&outcome), self.now.mono);
+            let is_given_up =
+                matches!(outcome, CallOutcome::Failed { timed_out: true, .. } | CallOutcome::Interrupted);
             match &outcome {
-                CallOutcome::Failed { timed_out: true, .. } | CallOutcome::Interrupted if on_time => {
+                _ if is_given_up && on_time => {
                     self.model.give_up_call(receipt.seq.0, called, self.now);
                 }
                 CallOutcome::Throttled { pause, .. } => {
@@ -346,10 +361,22 @@ impl World {
                 _ => {}
             }
             let by_holder = ending != Ending::Interrupted;
-            self.model.settle(receipt, ending, None, by_holder, self.now);
+            let probe = left.filter(|_| on_time);
+            if probe.is_some() && !is_given_up {
+                self.model.remember_probe(receipt.seq.0, called, self.now);
+            }
+            let ending = if probe.is_some() { Ending::ProbeFailed } else { ending };
+            self.model.settle(receipt, ending, probe, by_holder, self.now);
         }
         self.handle(Input::CallEnded { receipt, outcome });
         self.end_step();
+    }
+
+    pub(crate) fn reset_target(&mut self, target: usize) {
+        self.begin_step();
+        self.model.reset_breaker(target, self.now.mono);
+        let request = self.ask(Command::ResetTarget(name(TARGETS[target])));
+        self.expect(request, Answer::TargetReset, &[]);
     }
 
     pub(crate) fn copy(&mut self, seq: u64) {

@@ -60,5 +60,6 @@ fn ending_of(outcome: AttemptOutcome) -> Ending {
         AttemptOutcome::Throttled => Ending::Throttled,
         AttemptOutcome::LeaseExpired => Ending::RanOut,
         AttemptOutcome::Interrupted => Ending::Interrupted,
+        AttemptOutcome::ProbeFailed => Ending::ProbeFailed,
     }
 }

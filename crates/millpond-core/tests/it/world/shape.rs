@@ -8,13 +8,13 @@ use millpond_core::message::Criticality;
 use millpond_core::name::{Label, Name};
 use millpond_core::rate::Rate;
 use millpond_core::settings::{
-    AdaptiveSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority, QueueSettings, RetrySettings,
-    TargetSettings,
+    AdaptiveSettings, BreakerSettings, DeadLetterSettings, OnExpiry, Order, Overflow, Priority,
+    QueueSettings, RetrySettings, TargetSettings,
 };
 use millpond_testkit::model::Labels;
 use proptest::prelude::*;
 
-const TARGETS: [&str; 2] = ["till", "desk"];
+pub(crate) const TARGETS: [&str; 2] = ["till", "desk"];
 
 /// What is drawn of one queue.
 #[derive(Debug, Clone, Copy)]
@@ -181,8 +181,11 @@ pub(crate) fn declared(shapes: &[Shape; 3]) -> Declared {
         timeout: s(3),
         hold_after_timeout: Some(s(4)),
         adaptive: None,
+        breaker: Some(BreakerSettings { failures: 3, probe_max: s(3), ..BreakerSettings::default() }),
+        ramp: None,
     };
-    let adaptive = TargetSettings { adaptive: Some(AdaptiveSettings::default()), ..target(2) };
+    let adaptive =
+        TargetSettings { adaptive: Some(AdaptiveSettings::default()), ramp: Some(s(2)), ..target(2) };
     let queues = names().into_iter().zip([bounded, pushed, sharing]).collect();
     Declared { targets: vec![(name(TARGETS[0]), target(3)), (name(TARGETS[1]), adaptive)], queues }
 }

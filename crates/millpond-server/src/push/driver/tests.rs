@@ -7,6 +7,7 @@ use crate::bodies::Bodies;
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::shared::{ResultLimits, Shared};
+use crate::targets::TargetUrls;
 use millpond_config::Target;
 use millpond_core::command::{Declared, NewMessage};
 use millpond_core::message::Phase;
@@ -64,6 +65,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         limits,
         max_body_bytes: 1 << 10,
         base_url: String::new(),
+        target_urls: TargetUrls::default(),
         needs_token: false,
         guard: Guard::new(&[], true),
         result_limits: ResultLimits::default(),

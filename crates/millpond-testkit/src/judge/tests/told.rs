@@ -51,7 +51,13 @@ fn promise_nothing_is_promised_by_a_paused_queue() {
 
 /// Calls that all failed but for those at `good`, and then a promise.
 fn after_calls(count: u64, good: &[u64], more: &[Event]) -> Vec<Rule> {
-    let target = Event::Target { target: 0, concurrency: 100, interval: 0, hold: 0, lease: LEASE };
+    after_calls_of(10, count, good, more)
+}
+
+/// The same at a target that is down after so many failures.
+fn after_calls_of(down_after: u32, count: u64, good: &[u64], more: &[Event]) -> Vec<Rule> {
+    let target =
+        Event::Target { target: 0, concurrency: 100, interval: 0, hold: 0, lease: LEASE, down_after };
     let pushes = Rules { target: Some(0), max_attempts: 1, ..rules() };
     let mut events = vec![target];
     for id in 1..=count {
@@ -70,6 +76,7 @@ fn after_calls(count: u64, good: &[u64], more: &[Event]) -> Vec<Rule> {
 fn promise_nothing_is_promised_while_the_target_is_down() {
     assert_eq!(after_calls(9, &[], &[]), []);
     assert_eq!(after_calls(10, &[], &[]), [Rule::Promise]);
+    assert_eq!(after_calls_of(0, 50, &[], &[]), [], "it has no breaker");
     assert_eq!(after_calls(12, &[5], &[]), [], "one had gone well");
     assert_eq!(after_calls(12, &[1], &[]), [Rule::Promise], "that was before");
     let boot = [Event::Death { at: 100_000, kept: 100_000 }, Event::Boot { at: 110_000 }];
@@ -173,7 +180,8 @@ fn depth_nothing_is_refused_while_there_is_room() {
 
 #[test]
 fn cap_a_call_that_was_given_up_occupies_its_target_for_longer() {
-    let target = Event::Target { target: 0, concurrency: 1, interval: 0, hold: 300_000, lease: LEASE };
+    let target =
+        Event::Target { target: 0, concurrency: 1, interval: 0, hold: 300_000, lease: LEASE, down_after: 10 };
     let calls = |given_up, second, between: &[Event]| {
         let mut first = called(1, 1_000);
         first[2] = Event::Word(Word { given_up, ..word(1, 1, Said::Retry, 1_400) });
@@ -198,7 +206,8 @@ fn cap_a_call_that_was_given_up_occupies_its_target_for_longer() {
 
 #[test]
 fn cap_a_lease_that_ran_out_is_a_call_that_was_given_up() {
-    let target = Event::Target { target: 0, concurrency: 1, interval: 0, hold: 300_000, lease: LEASE };
+    let target =
+        Event::Target { target: 0, concurrency: 1, interval: 0, hold: 300_000, lease: LEASE, down_after: 10 };
     let second = |time| {
         let mut first = called(1, 1_000);
         first.remove(2);

@@ -50,7 +50,7 @@ pub(super) fn list(queues: &Queues, json: bool, out: &mut impl Write) -> Result<
 
 fn state(queue: &Queue) -> &'static str {
     if let Some(held) = &queue.held {
-        ["paused", "dead-burst", "dead-letters-full", "storage-full"]
+        ["paused", "dead-burst", "dead-letters-full", "storage-full", "breaker-open"]
             .into_iter()
             .find(|known| known == held)
             .unwrap_or("held")
@@ -109,6 +109,12 @@ fn held(queue: &Queue) -> Option<String> {
             "IT HANDS OUT NOTHING: there is no room for more dead letters. Look why: millpond dead list {name}. Mend the cause, then replay some, which works though the queue is full, or delete them"
         ),
         "storage-full" => "IT HANDS OUT NOTHING: the disk is full. Make room on it.".to_owned(),
+        "breaker-open" => {
+            let target = queue.settings["target"].as_str().map(line).unwrap_or_default();
+            format!(
+                "NOTHING IS PUSHED: its target does not answer, and single messages try it from time to time. What waits burns no attempt. Look closer: millpond targets {target}"
+            )
+        }
         other => format!("It hands out nothing: {}.", line(other)),
     })
 }
