@@ -26,20 +26,34 @@ pub enum Notice {
         /// Who looks after them.
         owner: Option<String>,
     },
+    /// There is no room for more messages that tell of ends: where somebody wants to be told, nothing ends until there
+    /// is.
+    CallbacksFull {
+        /// The queue of those messages.
+        queue: Name,
+        /// How many there are.
+        waiting: u64,
+        /// Who looks after them.
+        owner: Option<String>,
+    },
 }
 
 impl Notice {
     /// The queue that it is about.
     pub fn queue(&self) -> &Name {
         match self {
-            Self::DeadBurst { queue, .. } | Self::DeadLettersFull { queue, .. } => queue,
+            Self::DeadBurst { queue, .. }
+            | Self::DeadLettersFull { queue, .. }
+            | Self::CallbacksFull { queue, .. } => queue,
         }
     }
 
     /// Who looks after it.
     pub fn owner(&self) -> Option<&str> {
         match self {
-            Self::DeadBurst { owner, .. } | Self::DeadLettersFull { owner, .. } => owner.as_deref(),
+            Self::DeadBurst { owner, .. }
+            | Self::DeadLettersFull { owner, .. }
+            | Self::CallbacksFull { owner, .. } => owner.as_deref(),
         }
     }
 }
@@ -56,6 +70,11 @@ impl fmt::Display for Notice {
                 formatter,
                 "queue {queue} hands out nothing: its {kept} dead letters are as many as are kept; mend the cause, then replay \
                  some, which works though the queue is full, or delete them"
+            ),
+            Self::CallbacksFull { queue, waiting, .. } => write!(
+                formatter,
+                "queue {queue} is full with {waiting} callbacks: queues with messages whose end is to be told hand out nothing, \
+                 and take in no more of them, until some have been delivered or given up"
             ),
         }
     }

@@ -100,13 +100,16 @@ pub enum Held {
     DeadBurst,
     /// There is no room for more dead letters.
     DeadLettersFull,
+    /// There is no room for more messages that tell of ends.
+    CallbacksFull,
     /// The disk has room for settlements only.
     StorageFull,
 }
 
 impl Held {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::StorageFull];
+    pub const ALL: [Self; 5] =
+        [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::CallbacksFull, Self::StorageFull];
 
     /// The word used on the wire and as a metric label.
     pub fn as_str(self) -> &'static str {
@@ -114,6 +117,7 @@ impl Held {
             Self::Paused => "paused",
             Self::DeadBurst => "dead-burst",
             Self::DeadLettersFull => "dead-letters-full",
+            Self::CallbacksFull => "callbacks-full",
             Self::StorageFull => "storage-full",
         }
     }

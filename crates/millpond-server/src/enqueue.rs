@@ -101,7 +101,7 @@ impl Wish {
                 payload: keys.digest(&payload),
             }
         });
-        NewMessage { content: Arc::new(content), delay, ttl, key, criticality, tenant, group }
+        NewMessage { content: Arc::new(content), delay, ttl, key, criticality, tenant, group, callback: None }
     }
 }
 

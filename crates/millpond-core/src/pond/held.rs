@@ -40,6 +40,8 @@ impl Pond {
             Some(if queue.deaths.burst { Held::DeadBurst } else { Held::Paused })
         } else if queue.dead_letters_are_full() {
             Some(Held::DeadLettersFull)
+        } else if queue.waits_for_tellers() {
+            Some(Held::CallbacksFull)
         } else if self.storage == StorageState::SettleOnly {
             Some(Held::StorageFull)
         } else {

@@ -9,6 +9,8 @@
 
 mod blocking;
 mod bounds;
+mod callbacks;
+mod callbacks_room;
 mod dead_letters;
 mod edges;
 mod fairness;
