@@ -25,6 +25,7 @@ pub(crate) static TOP: Table = Table {
         "queues",
         "routes",
         "cors",
+        "callbacks",
     ],
     unsupported: &["auth", "alerts"],
 };
@@ -120,8 +121,28 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
+pub(crate) static CALLBACKS: Table = Table {
+    title: "callbacks",
+    supported: &[
+        "secret",
+        "allow",
+        "allow_http",
+        "allow_private",
+        "ports",
+        "timeout",
+        "concurrency",
+        "concurrency_per_host",
+        "max_messages",
+        "max_bytes",
+        "retention",
+        "owner",
+        "tls",
+    ],
+    unsupported: &[],
+};
+
 pub(crate) static TABLES: &[&Table] =
-    &[&TOP, &TARGET, &TLS, &SIGNATURE, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+    &[&TOP, &TARGET, &TLS, &SIGNATURE, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS, &CALLBACKS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

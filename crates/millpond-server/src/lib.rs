@@ -4,6 +4,7 @@
 
 mod answers;
 mod bodies;
+mod callbacks;
 mod connections;
 mod cors;
 mod dead;
@@ -27,10 +28,8 @@ mod routes;
 mod schemas;
 mod serve;
 mod shared;
-#[cfg_attr(not(test), expect(dead_code, reason = "targets begin to use it with the next change"))]
 mod signature;
 mod status;
-#[cfg_attr(not(test), expect(dead_code, reason = "targets begin to use it with the next change"))]
 mod tls;
 mod unrepeated;
 pub mod view;

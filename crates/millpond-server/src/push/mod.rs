@@ -7,3 +7,5 @@ mod address;
 pub(crate) mod client;
 pub(crate) mod driver;
 pub(crate) mod outcome;
+
+pub(crate) use outcome::retry_after;
