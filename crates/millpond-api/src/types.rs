@@ -394,7 +394,8 @@ pub struct Queue {
     pub declared: bool,
     /// Whether nothing is handed out, on an operator's word or after a burst of dead letters.
     pub paused: bool,
-    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full` or `storage-full`.
+    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full`, `callbacks-full` or
+    /// `storage-full`.
     #[serde(default)]
     pub held: Option<String>,
     /// Its settings: the keys of the configuration, durations in seconds.

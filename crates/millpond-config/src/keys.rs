@@ -201,7 +201,7 @@ mod tests {
             advice("listen", &QUEUE),
             "`listen` belongs at the top of the file, before the first [table]"
         );
-        assert_eq!(advice("timeout", &TOP), "`timeout` belongs in [targets.NAME]");
+        assert_eq!(advice("rate", &TOP), "`rate` belongs in [targets.NAME]");
     }
 
     #[test]
