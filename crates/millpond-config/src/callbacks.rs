@@ -31,6 +31,8 @@ pub const CALLBACK_DELAYS: [Duration; 9] = [
     Duration::from_hours(24),
 ];
 
+/// As many as there are delays, and the first one.
+const ATTEMPTS_MAX: u32 = 10;
 /// Longest time for one try that can be set.
 const TIMEOUT_MAX: Duration = Duration::from_mins(1);
 /// Shortest retention that can be set: the tries alone take 75 hours.
@@ -106,7 +108,7 @@ impl Callbacks {
             // What one receiver does says nothing about the others.
             dead_burst: 0,
             retry: RetrySettings {
-                max_attempts: 1 + CALLBACK_DELAYS.len() as u32,
+                max_attempts: ATTEMPTS_MAX,
                 max_deliveries: Some(DELIVERIES_MAX),
                 budget: 0.5,
                 ..RetrySettings::default()
@@ -229,13 +231,12 @@ fn check(report: &mut Report<'_>, section: &Section<'_>, callbacks: &Callbacks) 
 fn hosts(report: &mut Report<'_>, section: &Section<'_>) -> Vec<AllowedHost> {
     let mut hosts = Vec::new();
     for (span, text) in section.texts(report, "allow").unwrap_or_default() {
-        match AllowedHost::parse(text) {
-            Some(host) => hosts.push(host),
-            None => {
-                let help = "write a host such as \"example.com\", or \"*.example.com\" for those below it";
-                let problem = format!("{text:?} is not a host");
-                report.error(Place::Value(span), &section.path_of("allow"), problem, help.to_owned());
-            }
+        if let Some(host) = AllowedHost::parse(text) {
+            hosts.push(host);
+        } else {
+            let help = "write a host such as \"example.com\", or \"*.example.com\" for those below it";
+            let problem = format!("{text:?} is not a host");
+            report.error(Place::Value(span), &section.path_of("allow"), problem, help.to_owned());
         }
     }
     hosts
@@ -244,13 +245,12 @@ fn hosts(report: &mut Report<'_>, section: &Section<'_>) -> Vec<AllowedHost> {
 fn networks(report: &mut Report<'_>, section: &Section<'_>) -> Vec<IpNet> {
     let mut networks = Vec::new();
     for (span, text) in section.texts(report, "allow_private").unwrap_or_default() {
-        match text.parse() {
-            Ok(network) => networks.push(network),
-            Err(_) => {
-                let help = "write a network such as \"10.0.0.0/8\" or \"fd00::/8\"".to_owned();
-                let problem = format!("{text:?} is not a network");
-                report.error(Place::Value(span), &section.path_of("allow_private"), problem, help);
-            }
+        if let Ok(network) = text.parse() {
+            networks.push(network);
+        } else {
+            let help = "write a network such as \"10.0.0.0/8\" or \"fd00::/8\"".to_owned();
+            let problem = format!("{text:?} is not a network");
+            report.error(Place::Value(span), &section.path_of("allow_private"), problem, help);
         }
     }
     networks
@@ -280,7 +280,7 @@ fn ports(report: &mut Report<'_>, section: &Section<'_>, allow_http: bool) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::{AllowedHost, Callbacks};
+    use super::{AllowedHost, CALLBACK_DELAYS, Callbacks};
 
     #[test]
     fn hosts_are_allowed_exactly_or_below_one() {
@@ -299,6 +299,9 @@ mod tests {
     fn the_queue_of_callbacks_can_be_used_as_it_is_by_default() {
         let settings = Callbacks::default().queue_settings();
         settings.validate().unwrap();
-        assert_eq!((settings.retry.max_attempts, settings.dead_burst), (10, 0));
+        assert_eq!(
+            (settings.retry.max_attempts as usize, settings.dead_burst),
+            (CALLBACK_DELAYS.len() + 1, 0)
+        );
     }
 }

@@ -27,6 +27,15 @@ pub(super) struct Tellers {
     changed: BTreeSet<QueueNumber>,
 }
 
+/// What a queue owes: messages whose end is to be told.
+#[derive(Debug, Default)]
+pub(super) struct Owing {
+    /// Those that are not terminal.
+    pub(super) messages: u64,
+    /// There is no room to tell of their ends.
+    pub(super) without_room: bool,
+}
+
 impl Pond {
     /// From now on, ends are told, to those who want it. To be said before [`Pond::open`], which must declare the queue.
     pub fn tell_ends(&mut self, callbacks: Callbacks) {
@@ -82,7 +91,7 @@ impl Pond {
     pub(super) fn restore_tellers(&mut self) {
         self.tellers.full = self.tellers_are_full();
         for queue in &mut self.queues {
-            queue.tellers_full = self.tellers.full;
+            queue.owing.without_room = self.tellers.full;
             queue.tell(&mut self.targets);
         }
         self.notice_tellers();
@@ -103,7 +112,7 @@ impl Pond {
         self.notice_tellers();
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
-            queue.tellers_full = is_full;
+            queue.owing.without_room = is_full;
             queue.tell(&mut self.targets);
             let number = queue.number;
             self.note_hold(number, now);
@@ -135,7 +144,7 @@ impl Pond {
     pub fn owing(&self) -> (u64, u64) {
         let queues = self.queues.iter();
         queues.fold((0, 0), |(leased, all), queue| {
-            (leased + queue.owing.min(queue.leased.len() as u64), all + queue.owing)
+            (leased + queue.owing.messages.min(queue.leased.len() as u64), all + queue.owing.messages)
         })
     }
 }

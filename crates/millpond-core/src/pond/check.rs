@@ -115,7 +115,7 @@ impl Pond {
                 dead: queue.dead.len() as u64,
                 unfinished: queue.unfinished,
                 bytes: queue.unfinished_bytes,
-                owing: queue.owing,
+                owing: queue.owing.messages,
                 kept: queue.kept,
             };
             assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);

@@ -3,6 +3,7 @@
 //! Owns membership, counts and ages. Must never change a message.
 
 use super::blocked::Blocked;
+use super::callbacks::Owing;
 use super::groups::Groups;
 use super::held::Deaths;
 use super::keys::Keys;
@@ -66,9 +67,7 @@ pub(super) struct Queue {
     pub(super) unfinished: u64,
     pub(super) unfinished_bytes: u64,
     /// Those of them whose end is to be told.
-    pub(super) owing: u64,
-    /// There is no room to tell of ends.
-    pub(super) tellers_full: bool,
+    pub(super) owing: Owing,
     pub(super) waiters: Waiters,
     pub(super) replays: Replays,
     pub(super) totals: Totals,
@@ -112,8 +111,7 @@ impl Queue {
             overdue: PlaceSet::default(),
             unfinished: 0,
             unfinished_bytes: 0,
-            owing: 0,
-            tellers_full: false,
+            owing: Owing::default(),
             waiters,
             replays: Replays::default(),
             totals: Totals::default(),
@@ -206,7 +204,7 @@ impl Queue {
         if !slot.message.phase.is_terminal() {
             self.unfinished += 1;
             self.unfinished_bytes += u64::from(slot.message.size_bytes);
-            self.owing += u64::from(slot.message.callback.is_some());
+            self.owing.messages += u64::from(slot.message.callback.is_some());
         }
     }
 
@@ -238,7 +236,7 @@ impl Queue {
         if !slot.message.phase.is_terminal() {
             self.unfinished -= 1;
             self.unfinished_bytes -= u64::from(slot.message.size_bytes);
-            self.owing -= u64::from(slot.message.callback.is_some());
+            self.owing.messages -= u64::from(slot.message.callback.is_some());
         }
     }
 
@@ -254,7 +252,7 @@ impl Queue {
 
     /// Whether its messages must not end now, for there is no room to tell of it.
     pub(super) fn waits_for_tellers(&self) -> bool {
-        self.tellers_full && self.owing > 0
+        self.owing.without_room && self.owing.messages > 0
     }
 
     /// How many of the messages that have expired may go now.

@@ -253,7 +253,9 @@ fn ends_and_sayings(log: &[Record]) -> (BTreeMap<u64, u64>, BTreeMap<u64, u64>) 
         }
     }
     let mut told = BTreeMap::new();
-    sayings.into_values().for_each(|about| *told.entry(about).or_default() += 1);
+    for about in sayings.into_values() {
+        *told.entry(about).or_default() += 1;
+    }
     (ends, told)
 }
 

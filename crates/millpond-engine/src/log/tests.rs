@@ -31,7 +31,7 @@ impl Outside for Groups {
 
 /// A record of about a KiB.
 fn entry(op: u64, with_next: bool) -> Entry {
-    let failure = Some(Failure::new("status", &"x".repeat(900 + op as usize % 100), None));
+    let failure = Some(Failure::new("status", &"x".repeat(900 + usize::try_from(op % 100).unwrap()), None));
     let (holder, outcome) = (Holder::Worker, AttemptOutcome::Failed);
     let attempt = Some(Attempt { delivery: 1, holder, started: Wall(0), micros: 1, outcome, failure });
     let record = Record::Returned { seq: Seq(op), attempt, due: None, at: Wall(0) };

@@ -125,7 +125,7 @@ async fn connect(ips: &[IpAddr], port: u16) -> Result<TcpStream, Failure> {
                 return Ok(stream);
             }
             Ok(Err(error)) => problem = error.to_string(),
-            Err(_) => problem = "no answer in time".to_owned(),
+            Err(_) => problem = String::from("no answer in time"),
         }
     }
     Err(Failure::new("connect", &problem, None))

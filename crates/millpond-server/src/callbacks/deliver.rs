@@ -97,22 +97,18 @@ async fn outcome(shared: &Shared, desk: &Desk, delivery: &Delivery) -> SettleOut
         let words = format!("{} has answered 410 before; replay to try it again", address.shown());
         return dead(Failure::new("disabled", &words, None));
     }
-    match desk.admit(&address.host) {
-        Admission::Later(delay) => return SettleOutcome::Release { delay: Some(delay) },
-        Admission::Now => {}
+    if let Admission::Later(delay) = desk.admit(&address.host) {
+        return SettleOutcome::Release { delay: Some(delay) };
     }
-    let guard = Admitted { desk, host: &address.host, began: Instant::now(), how: Ended::Failed };
+    let mut guard = Admitted { desk, host: &address.host, began: Instant::now(), how: Ended::Failed };
     let headers = headers(shared, desk, message, content);
     let policy = (!is_trusted).then_some(&desk.policy);
     let post = desk.client.post(&address, policy, headers, content.body.clone());
-    let answered = match tokio::time::timeout(desk.timeout, post).await {
-        Ok(answered) => answered,
-        Err(_) => {
-            let words = format!("no answer within {} s", desk.timeout.as_secs());
-            Err(Failure::new("timeout", &words, None))
-        }
-    };
-    let outcome = judge(desk, &address, message, answered, guard);
+    let answered = tokio::time::timeout(desk.timeout, post).await.unwrap_or_else(|_| {
+        let words = format!("no answer within {} s", desk.timeout.as_secs());
+        Err(Failure::new("timeout", &words, None))
+    });
+    let outcome = judge(desk, &address, message, answered, &mut guard);
     log(&address, message, &outcome);
     outcome
 }
@@ -136,7 +132,7 @@ fn judge(
     address: &Address,
     message: &Message,
     answered: Result<Answered, Failure>,
-    mut guard: Admitted<'_>,
+    guard: &mut Admitted<'_>,
 ) -> SettleOutcome {
     let answered = match answered {
         Ok(answered) => answered,

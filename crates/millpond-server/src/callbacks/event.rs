@@ -1,4 +1,4 @@
-//! What a callback says: a CloudEvents 1.0 event in structured mode.
+//! What a callback says: an event of `CloudEvents` 1.0 in structured mode.
 //!
 //! Owns its form. Pure: what it says follows from the ended message alone, so that it is the same whenever it is worded.
 //! Must never be so large that it does not fit beside a result.
@@ -8,7 +8,7 @@ use crate::headers::value;
 use crate::view;
 use millpond_core::callback::{Ended, Telling};
 use millpond_core::identity::{Keys, Seq};
-use millpond_core::message::{Content, Phase};
+use millpond_core::message::{Content, DeadReason, Phase};
 use millpond_core::name::Label;
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -96,7 +96,7 @@ pub(super) fn words(base_url: &str, keys: &Keys, ended: &Ended<'_>) -> Telling {
         deliveries: message.deliveries,
         accepted_at: view::rfc3339(message.accepted),
         finished_at: &finished,
-        dead_reason: message.dead_reason.map(|reason| reason.as_str()),
+        dead_reason: message.dead_reason.map(DeadReason::as_str),
         last_error: message.last_failure().map(|(failure, at)| view::error(failure, at)),
         result_content_type: about
             .map(|(content_type, _)| content_type.as_str())
@@ -109,8 +109,8 @@ pub(super) fn words(base_url: &str, keys: &Keys, ended: &Ended<'_>) -> Telling {
         None => serde_json::to_string(&data).expect("our own types have string keys and finite numbers"),
     };
     let context = |wanted: &str| {
-        let context = callback.wish.context.iter();
-        context.into_iter().find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
+        let mut context = callback.wish.context.iter();
+        context.find_map(|(name, value)| (name == wanted).then_some(value.as_str()))
     };
     let event = Event {
         specversion: "1.0",
@@ -144,12 +144,12 @@ fn inline(result: &Content) -> Option<String> {
 }
 
 /// The message that goes to `url` with this body.
-pub(super) fn telling(url: &str, context: &[(String, String)], body: String, is_trusted: bool) -> Telling {
+pub(super) fn telling(url: &str, handed_on: &[(String, String)], body: String, is_trusted: bool) -> Telling {
     let mut headers = vec![(URL.to_owned(), url.to_owned())];
     if is_trusted {
         headers.push((TRUSTED.to_owned(), "true".to_owned()));
     }
-    headers.extend(context.iter().cloned());
+    headers.extend(handed_on.iter().cloned());
     let content = Content { content_type: EVENT_TYPE.to_owned(), headers, body: body.into() };
     // Hosts take turns, so that one to which much is told does not hold up the others.
     let tenant = Address::read(url).ok().and_then(|address| {

@@ -41,7 +41,7 @@ pub(super) fn verdict(status: u16, retry_after: Option<Duration>) -> (Verdict, E
 /// tenth longer, so that callbacks that failed together do not come together.
 pub(super) fn delay(delays: &[Duration], failed: u32, least: Duration, chance: f64) -> Duration {
     let place = failed.saturating_sub(1) as usize;
-    let delay = delays.get(place).or(delays.last()).copied().unwrap_or(PAUSE_DEFAULT).max(least);
+    let delay = delays.get(place).or_else(|| delays.last()).copied().unwrap_or(PAUSE_DEFAULT).max(least);
     delay + delay.mul_f64(0.1 * chance)
 }
 

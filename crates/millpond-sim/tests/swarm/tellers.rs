@@ -66,17 +66,15 @@ impl World {
         let Some(host) = self.host.as_ref().filter(|_| self.tells()) else { return };
         let (mut said, mut told) = (BTreeMap::new(), Vec::new());
         let mut twice = None;
-        host.machine().pond().each_restored(&mut |message| match &message.callback {
-            Some(callback) => {
+        host.machine().pond().each_restored(&mut |message| {
+            if let Some(callback) = &message.callback {
                 let finished = message.finished.filter(|_| message.phase.is_terminal());
-                told.push((message.seq, finished, callback.teller, message.place == message.seq.0));
+                return told.push((message.seq, finished, callback.teller, message.place == message.seq.0));
             }
-            None => {
-                // Others have tenants of other names.
-                let about = message.tenant.as_ref().map_or("", Label::as_str).to_owned();
-                if about.contains(' ') && said.insert(about.clone(), message.seq).is_some() {
-                    twice = Some(about);
-                }
+            // Others have tenants of other names.
+            let about = message.tenant.as_ref().map_or("", Label::as_str).to_owned();
+            if about.contains(' ') && said.insert(about.clone(), message.seq).is_some() {
+                twice = Some(about);
             }
         });
         if let Some(about) = twice {
