@@ -172,6 +172,23 @@ pub struct MessageStatus {
     /// Its result, once there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ResultLink>,
+    /// Who is told of its end, and whether they have been. Not in lists and streams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<CallbackStatus>,
+}
+
+/// What has become of a message's callback.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallbackStatus {
+    /// Who is told, without the query of the URL.
+    pub url: String,
+    /// `pending`, `delivered`, `dead` (given up), `disabled` (the receiver wants nothing any more), `forgotten`.
+    pub status: String,
+    /// Failed tries.
+    pub attempts: u32,
+    /// The latest failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<AttemptError>,
 }
 
 /// One message of a batch on its way in.
@@ -204,6 +221,9 @@ pub struct BatchMessage {
     /// How long it is worth doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<f64>,
+    /// Where to be told of its end; only where the server's configuration allows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
     /// Headers to hand on: `traceparent` and `tracestate`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
@@ -374,8 +394,8 @@ pub struct Queue {
     pub declared: bool,
     /// Whether nothing is handed out, on an operator's word or after a burst of dead letters.
     pub paused: bool,
-    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full`, `storage-full` or
-    /// `breaker-open`.
+    /// Why nothing is handed out, whatever waits: `paused`, `dead-burst`, `dead-letters-full`, `callbacks-full`,
+    /// `storage-full` or `breaker-open`.
     #[serde(default)]
     pub held: Option<String>,
     /// Its settings: the keys of the configuration, durations in seconds.

@@ -2,6 +2,7 @@
 //!
 //! Owns the types and the server-wide defaults; a queue's defaults are those of `millpond-core`. Must never parse.
 
+use crate::callbacks::Callbacks;
 use crate::cors::Cors;
 use crate::route::Route;
 use crate::secret::SigningKey;
@@ -37,6 +38,8 @@ pub struct Configuration {
     pub routes: Vec<Route>,
     /// Which web pages of other sites may call; `None`: none.
     pub cors: Option<Cors>,
+    /// Who may be told of the end of a message; `None`: nobody.
+    pub callbacks: Option<Callbacks>,
 }
 
 impl Default for Configuration {
@@ -51,6 +54,7 @@ impl Default for Configuration {
             queues: BTreeMap::new(),
             routes: Vec::new(),
             cors: None,
+            callbacks: None,
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) static TOP: Table = Table {
         "queues",
         "routes",
         "cors",
+        "callbacks",
     ],
     unsupported: &["auth", "alerts"],
 };
@@ -127,8 +128,40 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] =
-    &[&TOP, &TARGET, &TLS, &SIGNATURE, &BREAKER, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+pub(crate) static CALLBACKS: Table = Table {
+    title: "callbacks",
+    supported: &[
+        "secret",
+        "allow",
+        "allow_http",
+        "allow_private",
+        "ports",
+        "timeout",
+        "concurrency",
+        "concurrency_per_host",
+        "max_messages",
+        "max_bytes",
+        "retention",
+        "owner",
+        "tls",
+    ],
+    unsupported: &[],
+};
+
+pub(crate) static TABLES: &[&Table] = &[
+    &TOP,
+    &TARGET,
+    &TLS,
+    &SIGNATURE,
+    &BREAKER,
+    &QUEUE,
+    &RETRY,
+    &BACKOFF,
+    &DEAD_LETTER,
+    &ROUTE,
+    &CORS,
+    &CALLBACKS,
+];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {
@@ -187,7 +220,7 @@ mod tests {
             advice("listen", &QUEUE),
             "`listen` belongs at the top of the file, before the first [table]"
         );
-        assert_eq!(advice("timeout", &TOP), "`timeout` belongs in [targets.NAME]");
+        assert_eq!(advice("rate", &TOP), "`rate` belongs in [targets.NAME]");
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod callbacks;
 mod check;
 mod configuration;
 mod cors;
@@ -44,6 +45,7 @@ mod transport;
 mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
+pub use callbacks::{AllowedHost, CALLBACK_DELAYS, CALLBACK_QUEUE, Callbacks};
 pub use check::{Finding, check_queue, check_surroundings};
 pub use configuration::{
     BODY_BYTES_MAX, Configuration, ExposureError, PushOutcome, Target, check_exposure, is_reserved_header,

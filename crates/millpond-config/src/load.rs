@@ -174,7 +174,7 @@ fn syntax(report: &mut Report<'_>, error: &toml::de::Error) {
 }
 
 fn is_secret(line: &str) -> bool {
-    line.contains("headers") || line.contains("signature")
+    ["headers", "signature", "secret"].iter().any(|word| line.contains(word))
 }
 
 /// Where the syntax is broken nobody knows what is a header's value, so the rest of such a line is concealed.

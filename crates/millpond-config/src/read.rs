@@ -4,6 +4,7 @@
 //! goes on in its place, so that one run finds everything.
 
 use crate::address::{self, AddressError};
+use crate::callbacks::{self, CALLBACK_QUEUE};
 use crate::check::{self, Finding};
 use crate::configuration::{
     BODY_BYTES_MAX, Configuration, PushOutcome, Target, check_exposure, is_reserved_header,
@@ -53,9 +54,21 @@ pub(crate) fn configuration(
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
+    reserve(report, top);
+    configuration.callbacks = callbacks::callbacks(report, top, files);
     configuration.cors = cors::cors(report, top);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
+}
+
+/// Refuses a queue of the name that the queue of callbacks has.
+fn reserve(report: &mut Report<'_>, top: &Section<'_>) {
+    let Some(queues) = top.section(report, "queues").filter(|queues| queues.has(CALLBACK_QUEUE)) else {
+        return;
+    };
+    let problem = "is the name of the server's own queue of callbacks".to_owned();
+    let help = "choose another name; what that queue holds is set in [callbacks]".to_owned();
+    report.error(queues.locate(CALLBACK_QUEUE), &queues.path_of(CALLBACK_QUEUE), problem, help);
 }
 
 /// Reports findings at the keys they are about, unless that key is in error already.

@@ -2,6 +2,7 @@
 //!
 //! Owns the explanation of each key. Must never state a default of its own: values are taken from the types.
 
+use crate::callbacks::{CALLBACK_QUEUE, Callbacks};
 use crate::configuration::{BODY_BYTES_MAX, Configuration, Target};
 use crate::cors::Cors;
 use crate::keys::TABLES;
@@ -70,6 +71,7 @@ pub fn reference_toml() -> String {
     failure_path(&mut page);
     route(&mut page);
     cors(&mut page);
+    callbacks(&mut page);
     page.text.trim_start().to_owned()
 }
 
@@ -460,6 +462,61 @@ fn cors(page: &mut Page) {
         &fresh.credentials.to_string(),
         "Whether cookies and the like may come along. Not together with \"*\".",
     );
+}
+
+fn callbacks(page: &mut Page) {
+    let fresh = Callbacks::default();
+    page.line("");
+    page.comment(&format!(
+        "Who may be told of the end of a message: producers ask for it with Millpond-Callback. Without this table nobody\nis told. What waits to be told lies in the queue {CALLBACK_QUEUE}."
+    ));
+    page.line("#[callbacks]");
+    let mut key = |key: &str, default: &str, comment: &str| page.optional(key, default, comment);
+    key(
+        "secret",
+        "{ file = \"signing.key\" }",
+        "What every callback is signed with, as Standard Webhooks describes: whsec_ and base64 of 24 to 64 bytes, in a\nfile or the environment ({ env = \"KEY\" }). A list of secrets signs with each, so that receivers can change from\none to the next. Must be given.",
+    );
+    key(
+        "allow",
+        "[]",
+        "Hosts that may be told: \"example.com\", or \"*.example.com\" for all below it. Empty: any host with public\naddresses.",
+    );
+    key("allow_http", &fresh.allow_http.to_string(), "Whether http will do as well as https.");
+    key(
+        "allow_private",
+        "[]",
+        "Networks that may be told though they are not public, such as \"10.0.0.0/8\". Loopback, private, link-local and\nother special addresses are refused otherwise, at every try, whatever a name leads to.",
+    );
+    key("ports", "[443]", "Ports that may be used. Default: 443, with allow_http 80 too.");
+    key("timeout", &text(format_duration(fresh.timeout)), "How long one try may take. From 1s to 1m.");
+    key("concurrency", &fresh.concurrency.to_string(), "Most tries at once.");
+    key(
+        "concurrency_per_host",
+        &fresh.concurrency_per_host.to_string(),
+        "Most tries at once to one host, so that a slow one does not hold up the others.",
+    );
+    key(
+        "max_messages",
+        &fresh.max_messages.to_string(),
+        "Most callbacks that wait. Beyond it queues with messages whose end is to be told hand out nothing, and take in\nno more of them, until some have been delivered or given up.",
+    );
+    key(
+        "max_bytes",
+        &text(format_size(fresh.max_bytes)),
+        "Most bytes of callbacks that wait; the same beyond it.",
+    );
+    key(
+        "retention",
+        &text(format_duration(fresh.retention)),
+        "How long a callback is tried: ten times over 75 hours, longer where a receiver asks for pauses. At least 4d.",
+    );
+    key(
+        "owner",
+        "\"team-callbacks\"",
+        "Who looks after those that could not be delivered; shown with every alert.",
+    );
+    key("tls", "{ ca = \"ca.pem\" }", "Whom to trust, as in [targets.*.tls], without server_name.");
 }
 
 /// The page `docs/reference/configuration.md`.

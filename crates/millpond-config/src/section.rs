@@ -325,7 +325,8 @@ fn not_a_name(text: &str) -> String {
 
 fn conceal(report: &mut Report<'_>, table: &DeTable<'_>, within_headers: bool) {
     for (key, value) in table {
-        let within_headers = within_headers || matches!(key.get_ref().as_ref(), "headers" | "signature");
+        let within_headers =
+            within_headers || matches!(key.get_ref().as_ref(), "headers" | "signature" | "secret");
         match value.get_ref() {
             DeValue::Table(inner) => conceal(report, inner, within_headers),
             _ if within_headers => report.conceal(value.span()),

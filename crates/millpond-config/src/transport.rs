@@ -29,6 +29,7 @@ pub(crate) fn transport(
         section.wrong(report, "tls", "has no effect where url is http".to_owned(), help);
     }
     if let Some(signature) = section.section(report, "signature") {
+        signature.check_keys(report, &keys::SIGNATURE);
         target.signature = signing_keys(report, &signature, files);
     }
 }
@@ -45,8 +46,11 @@ fn connect_timeout(report: &mut Report<'_>, section: &Section<'_>, timeout: Dura
 }
 
 /// One secret, or several of which each signs, so that the receiver can change from one to the next.
-fn signing_keys(report: &mut Report<'_>, section: &Section<'_>, files: ReadFile<'_>) -> Vec<SigningKey> {
-    section.check_keys(report, &keys::SIGNATURE);
+pub(crate) fn signing_keys(
+    report: &mut Report<'_>,
+    section: &Section<'_>,
+    files: ReadFile<'_>,
+) -> Vec<SigningKey> {
     let is_list = section.entries().any(|(key, _, value)| key == "secret" && value.get_ref().is_array());
     let secrets = if is_list {
         section.listed_sections(report, "secret")

@@ -4,7 +4,9 @@
 
 use crate::forecast::Promise;
 use crate::identity::{Receipt, Seq};
-use crate::message::{Criticality, Failure, IdempotencyKey, Message, Phase, Progress, SharedContent};
+use crate::message::{
+    CallbackWish, Criticality, Failure, IdempotencyKey, Message, Phase, Progress, SharedContent,
+};
 use crate::name::{Label, Name};
 use crate::notice::Notice;
 use crate::record::Record;
@@ -12,6 +14,7 @@ use crate::replay::{ReplayList, ReplayPlan, ReplayTask, ReplayWish};
 use crate::settings::{Order, QueueSettings, SettingsError, TargetSettings};
 use crate::stats::{QueueStats, TargetStats};
 use crate::time::{Spoken, Wall};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Ties a reply to the command that asked for it. Given by the engine; never used twice.
@@ -228,6 +231,8 @@ pub struct NewMessage {
     pub tenant: Option<Label>,
     /// What it must be done in order with.
     pub group: Option<Label>,
+    /// Who is to be told of its end.
+    pub callback: Option<Arc<CallbackWish>>,
 }
 
 /// A worker's wish for messages.
@@ -323,6 +328,8 @@ pub enum Effect {
         record: Record,
         /// Whether somebody waits for its durability.
         sync: bool,
+        /// Whether it belongs with the next one: both are on the disk, or neither.
+        with_next: bool,
     },
     /// Answer a command.
     Reply {

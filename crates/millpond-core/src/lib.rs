@@ -4,6 +4,7 @@
 //! clock, draw randomness from the operating system, or know HTTP or threads: time and chance are arguments.
 
 pub mod breaker;
+pub mod callback;
 pub mod command;
 pub mod forecast;
 pub mod identity;

@@ -14,6 +14,32 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueNumber(pub u32);
 
+/// Where somebody wants to be told of a message's end. Opaque here: what is told, and how, is decided outside.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CallbackWish {
+    /// The address.
+    pub address: String,
+    /// Names and values to hand on, in order.
+    pub context: Vec<(String, String)>,
+}
+
+impl CallbackWish {
+    /// What it counts in memory and in the log, besides what is fixed.
+    pub fn size_bytes(&self) -> u64 {
+        let context: usize = self.context.iter().map(|(name, value)| name.len() + value.len()).sum();
+        (self.address.len() + context) as u64
+    }
+}
+
+/// The wish to be told of a message's end, and what has become of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Callback {
+    /// The wish.
+    pub wish: Arc<CallbackWish>,
+    /// The message that tells of the latest end.
+    pub teller: Option<Seq>,
+}
+
 /// Where a message stands in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
@@ -432,6 +458,8 @@ pub struct Message {
     pub dead_reason: Option<DeadReason>,
     /// Its idempotency key.
     pub key: Option<IdempotencyKey>,
+    /// Who is to be told of its end.
+    pub callback: Option<Callback>,
     /// Media type and size of its result.
     pub result: Option<(String, u64)>,
     /// The hand-outs that have ended, oldest first, the latest [`Message::HISTORY_MAX`].
@@ -473,6 +501,13 @@ impl Message {
     /// The number of the latest hand-out over the whole life.
     pub fn delivery(&self) -> u32 {
         self.deliveries_before + self.deliveries
+    }
+
+    /// This message tells of its latest end.
+    pub(crate) fn told_by(&mut self, teller: Option<Seq>) {
+        if let Some(callback) = &mut self.callback {
+            callback.teller = teller;
+        }
     }
 
     /// The latest failure, with when its attempt ended.

@@ -45,13 +45,25 @@ pub enum Notice {
         /// An operator has closed it.
         by_hand: bool,
     },
+    /// There is no room for more messages that tell of ends: where somebody wants to be told, nothing ends until there
+    /// is.
+    CallbacksFull {
+        /// The queue of those messages.
+        queue: Name,
+        /// How many there are.
+        waiting: u64,
+        /// Who looks after them.
+        owner: Option<String>,
+    },
 }
 
 impl Notice {
     /// The queue that it is about, if it is about one.
     pub fn queue(&self) -> Option<&Name> {
         match self {
-            Self::DeadBurst { queue, .. } | Self::DeadLettersFull { queue, .. } => Some(queue),
+            Self::DeadBurst { queue, .. }
+            | Self::DeadLettersFull { queue, .. }
+            | Self::CallbacksFull { queue, .. } => Some(queue),
             Self::BreakerOpen { .. } | Self::BreakerHalfOpen { .. } | Self::BreakerClosed { .. } => None,
         }
     }
@@ -59,7 +71,7 @@ impl Notice {
     /// The target that it is about, if it is about one.
     pub fn target(&self) -> Option<&Name> {
         match self {
-            Self::DeadBurst { .. } | Self::DeadLettersFull { .. } => None,
+            Self::DeadBurst { .. } | Self::DeadLettersFull { .. } | Self::CallbacksFull { .. } => None,
             Self::BreakerOpen { target, .. }
             | Self::BreakerHalfOpen { target }
             | Self::BreakerClosed { target, .. } => Some(target),
@@ -74,7 +86,9 @@ impl Notice {
     /// Who looks after it.
     pub fn owner(&self) -> Option<&str> {
         match self {
-            Self::DeadBurst { owner, .. } | Self::DeadLettersFull { owner, .. } => owner.as_deref(),
+            Self::DeadBurst { owner, .. }
+            | Self::DeadLettersFull { owner, .. }
+            | Self::CallbacksFull { owner, .. } => owner.as_deref(),
             Self::BreakerOpen { .. } | Self::BreakerHalfOpen { .. } | Self::BreakerClosed { .. } => None,
         }
     }
@@ -107,6 +121,11 @@ impl fmt::Display for Notice {
             Self::BreakerClosed { target, by_hand: true } => {
                 write!(formatter, "the breaker of target {target} was closed by an operator")
             }
+            Self::CallbacksFull { queue, waiting, .. } => write!(
+                formatter,
+                "queue {queue} is full with {waiting} callbacks: queues with messages whose end is to be told hand out nothing, \
+                 and take in no more of them, until some have been delivered or given up"
+            ),
         }
     }
 }

@@ -71,6 +71,8 @@ pub enum Record {
         at: Wall,
         /// Until when it is kept.
         kept_until: Wall,
+        /// The message that tells of it, written with it.
+        teller: Option<Seq>,
     },
     /// A dead letter went back to its queue.
     Replayed {

@@ -101,6 +101,8 @@ pub enum Held {
     DeadBurst,
     /// There is no room for more dead letters.
     DeadLettersFull,
+    /// There is no room for more messages that tell of ends.
+    CallbacksFull,
     /// The disk has room for settlements only.
     StorageFull,
     /// Its target does not answer, and is only tried with single messages from time to time.
@@ -109,8 +111,14 @@ pub enum Held {
 
 impl Held {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Paused, Self::DeadBurst, Self::DeadLettersFull, Self::StorageFull, Self::BreakerOpen];
+    pub const ALL: [Self; 6] = [
+        Self::Paused,
+        Self::DeadBurst,
+        Self::DeadLettersFull,
+        Self::CallbacksFull,
+        Self::StorageFull,
+        Self::BreakerOpen,
+    ];
 
     /// The word used on the wire and as a metric label.
     pub fn as_str(self) -> &'static str {
@@ -118,6 +126,7 @@ impl Held {
             Self::Paused => "paused",
             Self::DeadBurst => "dead-burst",
             Self::DeadLettersFull => "dead-letters-full",
+            Self::CallbacksFull => "callbacks-full",
             Self::StorageFull => "storage-full",
             Self::BreakerOpen => "breaker-open",
         }

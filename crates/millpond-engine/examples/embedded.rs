@@ -48,6 +48,7 @@ async fn enqueue(handle: &Handle, text: &str) -> Outcome<Seq> {
         criticality: Criticality::default(),
         tenant: None,
         group: None,
+        callback: None,
     };
     let mut accepted = handle.enqueue(Name::new("invoices")?, vec![message]).await?;
     Ok(accepted.pop().ok_or("one answer per message")??.seq)

@@ -69,8 +69,8 @@ mod tests {
     use bytes::Bytes;
     use millpond_core::identity::{Receipt, Seq};
     use millpond_core::message::{
-        Attempt, AttemptOutcome, Content, Criticality, DeadReason, Failure, HandOut, Holder, IdempotencyKey,
-        Message, Phase, QueueNumber,
+        Attempt, AttemptOutcome, Callback, CallbackWish, Content, Criticality, DeadReason, Failure, HandOut,
+        Holder, IdempotencyKey, Message, Phase, QueueNumber,
     };
     use millpond_core::name::{Label, Name};
     use millpond_core::rate::Rate;
@@ -115,6 +115,13 @@ mod tests {
             finished: Some(Wall(i64::MAX)),
             dead_reason: Some(DeadReason::Expired),
             key: Some(IdempotencyKey { key: u128::MAX, payload: 1 }),
+            callback: Some(Callback {
+                wish: Arc::new(CallbackWish {
+                    address: "https://größe.example/?a=b".into(),
+                    context: vec![("traceparent".into(), "00-1".into()), ("x".into(), String::new())],
+                }),
+                teller: Some(Seq(78)),
+            }),
             result: Some(("text/plain".into(), 5)),
             history: AttemptOutcome::ALL
                 .into_iter()
@@ -134,6 +141,7 @@ mod tests {
             finished: None,
             dead_reason: None,
             key: None,
+            callback: None,
             result: None,
             history: Vec::new(),
             ..full_message()
@@ -217,6 +225,7 @@ mod tests {
                 reason: DeadReason::Rejected,
                 at: Wall(7),
                 kept_until: Wall(70),
+                teller: Some(Seq(9)),
             },
             Record::Replayed { seq: Seq(1), place: 8, at: Wall(9), expires: Wall(10) },
             Record::Forgotten { seq: Seq(1) },

@@ -12,6 +12,7 @@ use crate::secret::{self, SECRET_FILE, Secret};
 use crate::segments::{SegmentJob, SegmentThread, Segments, ToSegments};
 use crate::size::growth_bytes;
 use crate::threads::{EngineThread, LogThread, read_copies};
+use millpond_core::callback::Callbacks;
 use millpond_core::command::Declared;
 use millpond_core::identity::{Keys, Seq};
 use millpond_core::pond::Pond;
@@ -37,12 +38,25 @@ pub struct EngineOptions {
     pub declared: Declared,
     /// Size of the log's segments in bytes; see [`Options::segment_bytes`].
     pub segment_bytes: u32,
+    /// Who words what is told of ends, and in which queue that lies. It is given the directory's keys.
+    pub callbacks: Option<Wording>,
 }
 
 impl EngineOptions {
     /// Options with the default segment size.
     pub fn new(data_directory: PathBuf, declared: Declared) -> Self {
-        Self { data_directory, declared, segment_bytes: Options::default().segment_bytes }
+        Self { data_directory, declared, segment_bytes: Options::default().segment_bytes, callbacks: None }
+    }
+}
+
+/// Makes the words for ends that are told; see [`EngineOptions::callbacks`]. What they say must fit into a quarter of a
+/// segment, so that it fits beside the largest result.
+#[derive(Clone)]
+pub struct Wording(pub Arc<dyn Fn(Keys) -> Callbacks + Send + Sync>);
+
+impl std::fmt::Debug for Wording {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Wording")
     }
 }
 
@@ -131,6 +145,18 @@ pub fn restore(
     randomness: &Randomness,
     now: Now,
 ) -> Result<Restored, OpenError> {
+    restore_telling(storage, declared, None, segment_bytes, randomness, now)
+}
+
+/// The same, and ends are told.
+pub fn restore_telling(
+    storage: &Arc<dyn Storage>,
+    declared: Declared,
+    callbacks: Option<&Wording>,
+    segment_bytes: u32,
+    randomness: &Randomness,
+    now: Now,
+) -> Result<Restored, OpenError> {
     let mut pond = Pond::new(randomness.seed);
     let mut undecoded = None;
     let mut grown: BTreeMap<Seq, u64> = BTreeMap::new();
@@ -164,6 +190,9 @@ pub fn restore(
     let keys = Keys::new(&read_or_make_secret(&**storage, randomness, opened.report.records > 0)?);
     if let Some(seq) = pond.orphan() {
         return Err(OpenError::Orphan(seq));
+    }
+    if let Some(Wording(wording)) = callbacks {
+        pond.tell_ends(wording(keys.clone()));
     }
     pond.open(declared, now);
     let segments = Segments::of(&opened);
@@ -286,7 +315,9 @@ impl Engine {
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage::open(&options.data_directory)?);
         let mut clock = Clock::start();
         let randomness = Randomness::from_system()?;
-        let restored = restore(&storage, options.declared, options.segment_bytes, &randomness, clock.now())?;
+        let EngineOptions { declared, segment_bytes, callbacks, .. } = options;
+        let restored =
+            restore_telling(&storage, declared, callbacks.as_ref(), segment_bytes, &randomness, clock.now())?;
         Ok(Self::start(restored, clock)?)
     }
 

@@ -22,6 +22,8 @@ pub enum Entry {
         record: Record,
         /// Whether somebody waits for its durability.
         sync: bool,
+        /// Whether it goes into one group with the next entry.
+        with_next: bool,
     },
     /// Give up the oldest segment; everything appended before is synced first.
     Delete {
@@ -148,11 +150,14 @@ impl Log {
     pub fn write(&mut self, entries: Vec<Entry>, outside: &mut dyn Outside) -> Result<(), CommitError> {
         self.marked = false;
         let mut group = Group::default();
-        for entry in entries {
+        // What goes with the record before stays with it: their bytes were looked at together.
+        let mut stays = false;
+        let bytes = together_bytes(&entries);
+        for (entry, bytes) in entries.into_iter().zip(bytes) {
             match entry {
-                Entry::Append { op, record, sync } => {
-                    let bytes = record_bytes(&record);
-                    if self.writer.pending_records() > 0
+                Entry::Append { op, record, sync, with_next } => {
+                    if !std::mem::replace(&mut stays, with_next)
+                        && self.writer.pending_records() > 0
                         && self.writer.pending_bytes() + bytes > self.group_bytes_max()
                     {
                         self.commit(&mut group, outside)?;
@@ -271,6 +276,22 @@ impl Log {
     }
 }
 
+/// How many bytes each entry takes, with those that go with it behind it.
+fn together_bytes(entries: &[Entry]) -> Vec<u64> {
+    let mut bytes: Vec<u64> = Vec::with_capacity(entries.len());
+    for entry in entries.iter().rev() {
+        let behind = bytes.last().copied().unwrap_or(0);
+        bytes.push(match entry {
+            Entry::Append { record, with_next, .. } => {
+                record_bytes(record) + if *with_next { behind } else { 0 }
+            }
+            Entry::Delete { .. } => 0,
+        });
+    }
+    bytes.reverse();
+    bytes
+}
+
 #[derive(Debug, Default)]
 struct Group {
     anchors: Vec<Option<Seq>>,
@@ -295,3 +316,6 @@ impl Group {
         news.into_iter().map(|(_, seq, news)| (seq, news)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

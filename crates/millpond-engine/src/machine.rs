@@ -162,7 +162,7 @@ impl Machine {
         let effects: Vec<Effect> = self.pond.effects().collect();
         for effect in effects {
             match effect {
-                Effect::Append { op, record, sync } => self.append(op, record, sync),
+                Effect::Append { op, record, sync, with_next } => self.append(op, record, sync, with_next),
                 Effect::Reply { request, reply } => {
                     let contents = match &reply {
                         Reply::Leased(Ok(leased)) => {
@@ -196,7 +196,7 @@ impl Machine {
         }
     }
 
-    fn append(&mut self, op: OpNumber, record: Record, sync: bool) {
+    fn append(&mut self, op: OpNumber, record: Record, sync: bool, with_next: bool) {
         let bytes = record_bytes(&record);
         if let Record::Message { message, content } = &record {
             self.recent.emitted(message.seq, content.clone());
@@ -206,7 +206,7 @@ impl Machine {
         }
         self.underway.push_back((op, bytes));
         self.underway_bytes += bytes;
-        self.outputs.push(Output::Log(Entry::Append { op, record, sync }));
+        self.outputs.push(Output::Log(Entry::Append { op, record, sync, with_next }));
     }
 
     /// Where the bytes of a message are.
@@ -384,7 +384,7 @@ impl Machine {
             return Pressure::Oldest;
         }
         let round = self.round();
-        if left_bytes >= round.needs_bytes + self.kept_bytes() + OUTCOME_BYTES {
+        if left_bytes >= round.needs_bytes + self.kept_bytes() + self.outcome_bytes() {
             return Pressure::None;
         }
         Pressure::Round { gain_bytes: round.gain_bytes, gain_bytes_min: self.gain_bytes_min() }
@@ -407,7 +407,14 @@ impl Machine {
 
     /// Room that is left for the outcomes of what is handed out, and for a little more.
     fn kept_bytes(&self) -> u64 {
-        self.room.segment_bytes / 8 + self.pond.leased() * OUTCOME_BYTES
+        let (owing, _) = self.pond.owing();
+        self.room.segment_bytes / 8 + self.pond.leased() * OUTCOME_BYTES + owing * CALLBACK_BYTES
+    }
+
+    /// What one more hand-out may take.
+    fn outcome_bytes(&self) -> u64 {
+        let (_, owing) = self.pond.owing();
+        OUTCOME_BYTES + if owing > 0 { CALLBACK_BYTES } else { 0 }
     }
 
     /// Whether room can be won back by going all the way round.
@@ -436,7 +443,7 @@ impl Machine {
         } else {
             copies_bytes
         };
-        left_bytes.saturating_sub(self.kept_bytes() + needs_bytes) / OUTCOME_BYTES
+        left_bytes.saturating_sub(self.kept_bytes() + needs_bytes) / self.outcome_bytes()
     }
 
     fn start_copying(&mut self, keys: &[u64]) {
@@ -503,5 +510,7 @@ const PLENTY_BYTES: u64 = 64 << 20;
 const COPY_AGAIN_AFTER: Duration = Duration::from_mins(1);
 /// The most that a hand-out takes in the log until its outcome is written: two groups of their own.
 const OUTCOME_BYTES: u64 = 1024;
+/// The most that the message takes that tells of an end, while the disk is full.
+pub(crate) const CALLBACK_BYTES: u64 = 4096;
 /// What a group takes in the log besides its records, at most: its header, and what is left of its last sector.
 const GROUP_BYTES: u64 = 64 + 511;

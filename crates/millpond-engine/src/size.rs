@@ -11,7 +11,7 @@ use millpond_core::record::Record;
 use millpond_journal::RECORD_HEADER_BYTES;
 
 /// All fields of fixed width of any record but a queue's, lengths of texts included.
-const FIXED_BYTES: u64 = 240;
+const FIXED_BYTES: u64 = 264;
 /// The same of one attempt.
 const ATTEMPT_BYTES: u64 = 40;
 /// When and why a message died.
@@ -61,7 +61,11 @@ fn message_bytes(message: &Message) -> u64 {
     let labels: u64 = labels.into_iter().map(|label| label_bytes(label.as_ref())).sum();
     let result = message.result.as_ref().map_or(0, |(content_type, _)| content_type.len() as u64);
     let hand_out = message.hand_out.as_ref().map_or(0, |hand_out| holder_bytes(&hand_out.holder));
-    labels + result + hand_out + message.history.iter().map(attempt_bytes).sum::<u64>()
+    let callback = message
+        .callback
+        .as_ref()
+        .map_or(0, |callback| callback.wish.size_bytes() + callback.wish.context.len() as u64 * HEADER_BYTES);
+    labels + result + callback + hand_out + message.history.iter().map(attempt_bytes).sum::<u64>()
 }
 
 fn content_bytes(content: &Content) -> u64 {

@@ -4,6 +4,7 @@
 //! has said that the message is durable.
 
 use crate::bodies::discard;
+use crate::callbacks;
 use crate::errors::{Answer, Refusal, Told as _, refuse, refused, retry_after_seconds};
 use crate::headers::{self, Prefer, value};
 use crate::json::{Object, read_json_keeping_room};
@@ -24,7 +25,7 @@ use millpond_api::problem::{Problem, Slug};
 use millpond_api::types::{self, BatchAnswer, BatchMessage};
 use millpond_config::Route;
 use millpond_core::command::{Accepted, NewMessage};
-use millpond_core::message::{Content, Criticality, IdempotencyKey};
+use millpond_core::message::{CallbackWish, Content, Criticality, IdempotencyKey};
 use millpond_core::name::{Label, Name};
 use millpond_core::settings::WAIT_MAX;
 use std::sync::Arc;
@@ -45,12 +46,12 @@ pub(crate) struct Wish {
     pub(crate) criticality: Criticality,
     pub(crate) tenant: Option<Label>,
     pub(crate) group: Option<Label>,
+    pub(crate) callback: Option<String>,
 }
 
 impl Wish {
     /// Reads what the headers ask for. `keeps_coding`: whoever gets the body will be told how it is compressed.
     pub(crate) fn from_headers(headers: &HeaderMap, keeps_coding: bool) -> Result<Self, Refusal> {
-        headers::refuse_unsupported(headers)?;
         if !keeps_coding {
             headers::refuse_content_coding(headers)?;
         }
@@ -74,11 +75,18 @@ impl Wish {
             criticality: labels::criticality_header(headers)?,
             tenant: labels::label_header(headers, labels::TENANT)?,
             group: labels::label_header(headers, labels::GROUP)?,
+            callback: headers::text(headers, headers::CALLBACK)?.map(str::to_owned),
         })
     }
 
-    fn message(self, shared: &Shared, queue: &Name, body: Bytes) -> NewMessage {
-        let Self { content_type, headers, delay, ttl, key, criticality, tenant, group } = self;
+    /// Refuses a callback that would never be made.
+    fn callback(&self, shared: &Shared) -> Result<Option<Arc<CallbackWish>>, Refusal> {
+        self.callback.as_deref().map(|url| callbacks::wish(shared, url, &self.headers)).transpose()
+    }
+
+    fn message(self, shared: &Shared, queue: &Name, body: Bytes) -> Result<NewMessage, Refusal> {
+        let callback = self.callback(shared)?;
+        let Self { content_type, headers, delay, ttl, key, criticality, tenant, group, callback: url } = self;
         let keys = shared.handle.keys();
         let content = Content { content_type, headers, body };
         let key = key.map(|key| {
@@ -96,12 +104,17 @@ impl Wish {
             if let Some(method) = content.method() {
                 payload.extend([method.as_bytes(), content.path().unwrap_or_default().as_bytes()]);
             }
+            // Who sends it again and wants somebody else to be told would otherwise believe that they will be.
+            if let Some(url) = &url {
+                payload.extend([b"millpond-callback".as_slice(), url.as_bytes()]);
+            }
             IdempotencyKey {
                 key: keys.digest(&[queue.as_str().as_bytes(), key.as_bytes()]),
                 payload: keys.digest(&payload),
             }
         });
-        NewMessage { content: Arc::new(content), delay, ttl, key, criticality, tenant, group }
+        let content = Arc::new(content);
+        Ok(NewMessage { content, delay, ttl, key, criticality, tenant, group, callback })
     }
 }
 
@@ -117,7 +130,14 @@ pub(crate) async fn enqueue(
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
-    let wish = match shared.refuse_if_draining().and_then(|()| Wish::from_headers(&parts.headers, false)) {
+    let wish = || {
+        shared.refuse_if_draining()?;
+        callbacks::refuse_reserved(&queue)?;
+        let wish = Wish::from_headers(&parts.headers, false)?;
+        wish.callback(&shared)?;
+        Ok(wish)
+    };
+    let wish = match wish() {
         Ok(wish) => wish,
         Err(refusal) => {
             discard(body);
@@ -153,7 +173,7 @@ pub(crate) async fn accept(
         schemas::check(schema, &body).await?;
     }
     let delay = wish.delay;
-    let message = wish.message(shared, &queue, body);
+    let message = wish.message(shared, &queue, body)?;
     let entering = patience.map(|patience| (shared.answers.enter(), patience));
     let mut results = shared
         .handle
@@ -251,7 +271,7 @@ pub(crate) async fn enqueue_batch(
     let (parts, body) = request.into_parts();
     let fit = || {
         shared.refuse_if_draining()?;
-        headers::refuse_unsupported(&parts.headers)?;
+        callbacks::refuse_reserved(&queue)?;
         headers::refuse_single_only(&parts.headers)
     };
     if let Err(refusal) = fit() {
@@ -340,8 +360,9 @@ fn batch_message(shared: &Shared, queue: &Name, item: BatchMessage) -> Result<Ne
         criticality: labels::criticality_field(item.criticality.as_deref())?,
         tenant: labels::label_field(item.tenant.as_deref(), "tenant")?,
         group: labels::label_field(item.group.as_deref(), "group")?,
+        callback: item.callback,
     };
-    Ok(wish.message(shared, queue, body))
+    wish.message(shared, queue, body)
 }
 
 /// The trace context among a batch message's headers; others cannot be handed on by this version.

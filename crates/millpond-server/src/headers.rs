@@ -84,17 +84,13 @@ fn unquote(rest: &str) -> Option<String> {
     }
 }
 
-/// Refuses what this version would otherwise ignore: headers whose wish it cannot fulfil.
-pub(crate) fn refuse_unsupported(headers: &HeaderMap) -> Result<(), Refusal> {
-    if headers.contains_key("millpond-callback") {
-        return Err(unsupported("the header millpond-callback"));
-    }
-    Ok(())
-}
+/// Where the producer wants to be told of the message's end.
+pub(crate) const CALLBACK: &str = "millpond-callback";
 
 /// Refuses headers that steer one message where several are sent: each of them says it for itself.
 pub(crate) fn refuse_single_only(headers: &HeaderMap) -> Result<(), Refusal> {
     for (name, field) in [
+        (CALLBACK, "callback"),
         ("idempotency-key", "idempotency_key"),
         ("millpond-delay", "delay_seconds"),
         ("millpond-ttl", "ttl_seconds"),
@@ -204,10 +200,7 @@ pub(crate) fn value(text: String) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Prefer, duration, idempotency_key, is_traceparent, refuse_single_only, refuse_unsupported,
-        trace_context,
-    };
+    use super::{Prefer, duration, idempotency_key, is_traceparent, refuse_single_only, trace_context};
     use http::{HeaderMap, HeaderName, HeaderValue};
     use std::time::Duration;
 
@@ -245,10 +238,13 @@ mod tests {
 
     #[test]
     fn wishes_that_cannot_be_fulfilled_are_refused_by_name() {
-        let problem = refuse_unsupported(&headers(&[("millpond-callback", "http://c")])).unwrap_err().0;
-        assert!(problem.status == 422 && problem.detail.contains("millpond-callback"), "{problem:?}");
-        assert!(refuse_unsupported(&headers(&[("millpond-group", "g")])).is_ok());
-        for name in ["idempotency-key", "millpond-delay", "millpond-tenant", "millpond-criticality"] {
+        for name in [
+            "millpond-callback",
+            "idempotency-key",
+            "millpond-delay",
+            "millpond-tenant",
+            "millpond-criticality",
+        ] {
             let problem = refuse_single_only(&headers(&[(name, "x")])).unwrap_err().0;
             assert!(problem.status == 422 && problem.detail.contains(name), "{problem:?}");
         }

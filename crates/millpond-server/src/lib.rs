@@ -4,6 +4,7 @@
 
 mod answers;
 mod bodies;
+mod callbacks;
 mod connections;
 mod cors;
 mod dead;

@@ -30,13 +30,16 @@ struct Snapshot {
     targets: Vec<TargetStats>,
     journal: JournalStats,
     waiting_callers: usize,
+    callbacks_disabled: Option<usize>,
 }
 
 /// `GET /metrics`.
 pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Answer {
     let (queues, targets) = shared.handle.overview().await.map_err(|error| refused(&error, ""))?;
     let journal = shared.handle.journal();
-    let snapshot = Snapshot { queues, targets, journal, waiting_callers: shared.answers.callers() };
+    let callbacks_disabled = shared.callbacks.as_ref().map(|desk| desk.disabled());
+    let waiting_callers = shared.answers.callers();
+    let snapshot = Snapshot { queues, targets, journal, waiting_callers, callbacks_disabled };
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], snapshot.text()).into_response())
 }
 
@@ -280,6 +283,14 @@ impl Snapshot {
         Ok(())
     }
 
+    fn encode_callbacks(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        let Some(disabled) = self.callbacks_disabled else { return Ok(()) };
+        let help = "Endpoints that have answered 410 to a callback and get no more";
+        let name = "millpond_callback_endpoints_disabled";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&(disabled as f64))
+    }
+
     fn encode_journal(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
         let journal = &self.journal;
         let help = "Time per commit, write and sync";
@@ -310,6 +321,7 @@ impl Collector for Snapshot {
         self.encode_totals(&mut encoder)?;
         self.encode_targets(&mut encoder)?;
         self.encode_journal(&mut encoder)?;
+        self.encode_callbacks(&mut encoder)?;
         let help = "Callers that wait for the answer to what they enqueued";
         let name = "millpond_waiting_callers";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -391,11 +403,13 @@ mod tests {
             targets: vec![target()],
             journal: JournalStats::default(),
             waiting_callers: 0,
+            callbacks_disabled: Some(3),
         }
         .text();
         for line in [
             r#"millpond_queue_messages{queue="q",state="ready"} 0.0"#,
             r#"millpond_queue_bytes{queue="q"} 0.0"#,
+            "millpond_callback_endpoints_disabled 3.0",
             r#"millpond_queue_oldest_age_seconds{queue="q",state="ready"} 0.0"#,
             r#"millpond_queue_predicted_wait_seconds{queue="q"} 2.0"#,
             r#"millpond_queue_drain_seconds{queue="q"} 3.0"#,

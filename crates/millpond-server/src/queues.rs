@@ -3,6 +3,7 @@
 //! Owns what becomes of these requests between the wire and the engine. Must never change what the configuration
 //! file declares: the engine refuses that, and it is passed on.
 
+use crate::callbacks;
 use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused};
 use crate::json::{Object, read_json};
@@ -56,6 +57,7 @@ pub(crate) async fn put(
 ) -> Answer {
     let (parts, body) = request.into_parts();
     shared.refuse_if_draining()?;
+    callbacks::refuse_reserved(&queue)?;
     let Unrepeated(document) =
         read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "the settings of a queue")
             .await?;

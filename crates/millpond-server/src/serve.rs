@@ -4,6 +4,7 @@
 
 use crate::answers::Answers;
 use crate::bodies::Bodies;
+use crate::callbacks::{self, Desk};
 use crate::connections::{Closing, Connections};
 use crate::cors::Cors;
 use crate::guard::Guard;
@@ -14,7 +15,7 @@ use crate::routes::Routes;
 use crate::shared::{ResultLimits, Shared};
 use crate::targets::TargetUrls;
 use crate::tls::TlsError;
-use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
+use millpond_config::{CALLBACK_QUEUE, Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
 use millpond_core::name::Name;
 use millpond_engine::engine::{Engine, EngineOptions, OpenError};
@@ -72,6 +73,9 @@ pub enum ServeError {
     /// The listener cannot be used.
     #[error("the listener has no address: {0}")]
     Listener(#[source] std::io::Error),
+    /// Callbacks cannot be made.
+    #[error("callbacks: {0}")]
+    Callbacks(#[source] TlsError),
     /// The engine has stopped while it was serving.
     #[error("the engine has stopped on its own: {0}")]
     Engine(String),
@@ -98,6 +102,9 @@ pub async fn serve(
         targets(&configuration.targets).map_err(|(target, source)| ServeError::Tls { target, source })?;
     let routes = Routes::new(&configuration.routes).map_err(ServeError::Route)?;
     let mut engine_options = EngineOptions::new(configuration.data.clone(), declared(&configuration));
+    let base_url = configuration.external_url.clone().unwrap_or_default();
+    engine_options.callbacks = configuration.callbacks.as_ref().map(|_| callbacks::wording(base_url.clone()));
+    let desk = desk(&configuration).map_err(ServeError::Callbacks)?;
     engine_options.segment_bytes = segment_bytes.unwrap_or(engine_options.segment_bytes);
     let (mut engine, handle, calls) = tokio::task::spawn_blocking(move || Engine::open(engine_options))
         .await
@@ -108,12 +115,13 @@ pub async fn serve(
         handle,
         max_body_bytes: configuration.max_body_bytes,
         bodies: Bodies::new(&limits, configuration.max_body_bytes),
-        base_url: configuration.external_url.clone().unwrap_or_default(),
+        base_url,
         target_urls: TargetUrls::new(&configuration.targets),
         needs_token: !is_loopback,
         routes,
         cors: configuration.cors.as_ref().map(Cors::new),
         answers: Answers::default(),
+        callbacks: desk,
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -153,10 +161,21 @@ fn check_headers(configuration: &Configuration) -> Result<(), ServeError> {
 
 fn declared(configuration: &Configuration) -> Declared {
     let targets = configuration.targets.iter();
+    let queues = configuration.queues.iter().map(|(name, queue)| (name.clone(), queue.clone()));
+    let own = configuration
+        .callbacks
+        .iter()
+        .map(|callbacks| (Name::new(CALLBACK_QUEUE).expect("it is a name"), callbacks.queue_settings()));
     Declared {
         targets: targets.map(|(name, target)| (name.clone(), target.settings.clone())).collect(),
-        queues: configuration.queues.iter().map(|(name, queue)| (name.clone(), queue.clone())).collect(),
+        queues: queues.chain(own).collect(),
     }
+}
+
+/// The desk for callbacks, if anything is to be sent.
+fn desk(configuration: &Configuration) -> Result<Option<Arc<Desk>>, TlsError> {
+    let Some(callbacks) = &configuration.callbacks else { return Ok(None) };
+    Desk::new(callbacks, true, Arc::new(callbacks::System)).map(|desk| Some(Arc::new(desk)))
 }
 
 async fn result_limits(handle: &Handle) -> ResultLimits {
@@ -174,6 +193,9 @@ struct Server {
     driver: Driver,
     connections: Connections,
     close: watch::Sender<Closing>,
+    /// Tells the sender of callbacks to end.
+    quiet: watch::Sender<bool>,
+    callbacks: JoinHandle<()>,
     tasks: [JoinHandle<()>; 2],
 }
 
@@ -182,9 +204,11 @@ impl Server {
         let driver = Driver::new(Arc::clone(&shared), targets);
         let (close, closing) = watch::channel(Closing::Not);
         let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
+        let (quiet, is_quiet) = watch::channel(false);
+        let callbacks = tokio::spawn(callbacks::run(Arc::clone(&shared), is_quiet));
         let tasks =
             [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
-        Self { shared, driver, connections, close, tasks }
+        Self { shared, driver, connections, close, quiet, callbacks, tasks }
     }
 
     /// Ends everything in order; without an engine there is nothing to wait for.
@@ -195,7 +219,10 @@ impl Server {
             self.shared.handle.drain();
             // Once this is answered, every call that was decided before is on its way to the driver.
             let _ = self.shared.handle.overview().await;
-            self.driver.finish(limits.drain).await;
+            self.quiet.send_replace(true);
+            let callbacks = tokio::time::timeout(limits.drain, self.callbacks);
+            // Those that do not end in time come again: their leases run out.
+            let _ = tokio::join!(self.driver.finish(limits.drain), callbacks);
         }
         self.close.send_replace(Closing::Gracefully);
         if tokio::time::timeout(limits.close, self.connections.ended()).await.is_err() {

@@ -4,6 +4,7 @@
 
 use crate::answers::Answers;
 use crate::bodies::Bodies;
+use crate::callbacks::Desk;
 use crate::cors::Cors;
 use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
@@ -14,8 +15,8 @@ use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::handle::Handle;
 use std::collections::HashMap;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
 /// The state behind the router.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.
     pub(crate) result_limits: ResultLimits,
+    /// Where callbacks are taken and sent; `None`: nowhere.
+    pub(crate) callbacks: Option<Arc<Desk>>,
     /// Whether the server is shutting down.
     pub(crate) draining: AtomicBool,
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns who may read a status. Must never tell anything about a message to a bearer of a wrong token.
 
+use crate::callbacks;
 use crate::enqueue::json;
 use crate::errors::{Answer, Refusal, refuse, refused, retry_after_seconds};
 use crate::events;
@@ -71,8 +72,9 @@ pub(crate) fn seen(shared: &Shared, status: &Status, reader: Reader) -> MessageS
 }
 
 /// The status, with `Retry-After` while the message's life goes on.
-fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
-    let mut response = json(&seen(shared, status, reader));
+async fn answer(shared: &Shared, status: &Status, reader: Reader) -> Response {
+    let callback = callbacks::status(shared, status).await;
+    let mut response = json(&MessageStatus { callback, ..seen(shared, status, reader) });
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if !status.message.phase.is_terminal() {
@@ -110,7 +112,7 @@ pub(crate) async fn status(
     drop(request);
     let status =
         shared.handle.status(message.seq, wait).await.map_err(|error| refused(&error, &message.id))?;
-    let mut response = answer(&shared, &status, reader);
+    let mut response = answer(&shared, &status, reader).await;
     if redirects && let Some(url) = view::status(&shared, &status).result.map(|result| result.url) {
         *response.status_mut() = StatusCode::SEE_OTHER;
         response.headers_mut().insert(header::LOCATION, value(url));
@@ -167,5 +169,5 @@ pub(crate) fn stored_result(content: &Content) -> Response {
 pub(crate) async fn cancel(State(shared): State<Arc<Shared>>, message: MessageRef, uri: Uri) -> Answer {
     let reader = authorize(&shared, &message, &uri)?;
     let status = shared.handle.cancel(message.seq).await.map_err(|error| refused(&error, &message.id))?;
-    Ok(answer(&shared, &status, reader))
+    Ok(answer(&shared, &status, reader).await)
 }

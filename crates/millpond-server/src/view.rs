@@ -111,6 +111,7 @@ pub(crate) fn status(shared: &Shared, status: &Status) -> MessageStatus {
         last_error: message.last_failure().map(|(failure, at)| error(failure, at)),
         history: message.history.iter().map(attempt).collect(),
         result: message.result.as_ref().map(link),
+        callback: None,
         id,
     }
 }

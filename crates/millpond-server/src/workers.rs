@@ -4,6 +4,7 @@
 //! worker that leaves before its answer drops the request, and the engine takes the hand-outs back. One that has left
 //! when its answer arrives is [`crate::hand_over`]'s.
 
+use crate::callbacks;
 use crate::enqueue::{json, seconds, within_batch_limit};
 use crate::errors::{Answer, Refusal, Told as _, bad_receipt, refuse, refused};
 use crate::hand_over::HandedOver;
@@ -35,6 +36,7 @@ pub(crate) async fn lease(
     request: Request,
 ) -> Answer {
     let (parts, body) = request.into_parts();
+    callbacks::refuse_reserved(&queue)?;
     let limits = &shared.limits;
     let Object(wish): Object<LeaseRequest> =
         read_json(&shared.bodies, &parts.headers, body, shared.max_body_bytes, "a wish for messages").await?;

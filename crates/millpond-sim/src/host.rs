@@ -8,7 +8,7 @@ use millpond_core::identity::Seq;
 use millpond_core::message::SharedContent;
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_engine::content::{Stored, Unreadable};
-use millpond_engine::engine::{OpenError, Randomness, restore};
+use millpond_engine::engine::{OpenError, Randomness, Wording, restore_telling};
 use millpond_engine::log::{Commit, Entry, Log, Outside};
 use millpond_engine::machine::{Machine, Output};
 use millpond_engine::segments::{Ahead, SegmentJob, Segments};
@@ -120,7 +120,7 @@ pub trait Surroundings: std::fmt::Debug {
 
 /// A disk that always takes the same time.
 #[derive(Debug, Clone, Copy)]
-struct Steady(Duration);
+pub struct Steady(pub Duration);
 
 impl Surroundings for Steady {
     fn commit_latency(&mut self) -> Duration {
@@ -231,12 +231,23 @@ impl Host {
 
     /// Opens an engine on `storage` at `at`.
     pub fn open_with(storage: &Arc<dyn Storage>, options: HostOptions, at: Mono) -> Result<Self, HostError> {
+        Self::open_telling(storage, options, None, at)
+    }
+
+    /// The same, and ends are told.
+    pub fn open_telling(
+        storage: &Arc<dyn Storage>,
+        options: HostOptions,
+        callbacks: Option<&Wording>,
+        at: Mono,
+    ) -> Result<Self, HostError> {
         let HostOptions { declared, segment_bytes, seed, clock, surroundings, watch } = options;
         let mut chance = fastrand::Rng::with_seed(seed);
         let mut randomness = Randomness { salt: [0; 32], secret: [0; 32], seed: chance.u64(..) };
         chance.fill(&mut randomness.salt);
         chance.fill(&mut randomness.secret);
-        let restored = restore(storage, declared, segment_bytes, &randomness, clock.now(at))?;
+        let now = clock.now(at);
+        let restored = restore_telling(storage, declared, callbacks, segment_bytes, &randomness, now)?;
         let mut host = Self {
             machine: restored.machine,
             log: restored.log,

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod accepted;
+mod callbacks;
 mod fuzz;
 mod messages;
 mod refused;

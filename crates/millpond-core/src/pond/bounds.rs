@@ -4,6 +4,7 @@
 //! more than the new message, nor any where that would not make room.
 
 use super::Pond;
+use super::callbacks::CALLBACKS;
 use crate::command::{EnqueueError, NewMessage};
 use crate::forecast::{Outlook, seconds};
 use crate::identity::Seq;
@@ -50,6 +51,10 @@ impl Pond {
             // Whoever would start too late is told so, and not that the queue is full: waiting at the door is no help.
             self.check_wait(number, new, outlook, now)?;
         }
+        if new.callback.is_some() && self.tellers.full {
+            let excess = Excess { messages: 1, bytes: 0, what: CALLBACKS };
+            return Err(self.full(number, new.criticality, Some(excess), outlook, now));
+        }
         let displaced = match self.excess(number, new.criticality, 1, new.content.size_bytes()) {
             None => Ok(Vec::new()),
             Some(excess) => self.displaced(number, new.criticality, excess).ok_or(excess),
@@ -64,6 +69,10 @@ impl Pond {
             }
             Err(excess) => return Err(self.full(number, new.criticality, Some(excess), outlook, now)),
         };
+        if self.tellers.full && displaced.iter().any(|seq| self.slot(*seq).message.callback.is_some()) {
+            let excess = Excess { messages: 1, bytes: 0, what: CALLBACKS };
+            return Err(self.full(number, new.criticality, Some(excess), outlook, now));
+        }
         self.check_wait(number, new, outlook, now)?;
         for &seq in &displaced {
             self.queue_mut(number).totals.dropped += 1;

@@ -20,6 +20,7 @@ struct Counts {
     dead: u64,
     unfinished: u64,
     bytes: u64,
+    owing: u64,
     kept: u64,
 }
 
@@ -51,6 +52,7 @@ impl Pond {
             if !message.phase.is_terminal() {
                 counts.unfinished += 1;
                 counts.bytes += u64::from(message.size_bytes);
+                counts.owing += u64::from(message.callback.is_some());
             }
             assert_eq!(
                 slot.phase_timer.is_some(),
@@ -113,6 +115,7 @@ impl Pond {
                 dead: queue.dead.len() as u64,
                 unfinished: queue.unfinished,
                 bytes: queue.unfinished_bytes,
+                owing: queue.owing.messages,
                 kept: queue.kept,
             };
             assert_eq!(&held, counts, "queue {}: counts agree with messages", queue.name);

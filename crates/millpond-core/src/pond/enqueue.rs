@@ -9,7 +9,7 @@ use super::{Gated, Pond};
 use crate::command::{Accepted, EnqueueError, NewMessage, OpNumber, Reply, RequestId};
 use crate::forecast::Outlook;
 use crate::identity::Seq;
-use crate::message::{IdempotencyKey, Message, Phase, QueueNumber};
+use crate::message::{Callback, IdempotencyKey, Message, Phase, QueueNumber};
 use crate::name::Name;
 use crate::record::Record;
 use crate::settings::DELAY_MAX;
@@ -172,6 +172,19 @@ impl Pond {
         now: Now,
     ) -> Accepted {
         let seq = Seq(self.take_number());
+        self.accept_as(seq, number, new, ttl, outlook, now)
+    }
+
+    /// Accepts a message under a number that was taken for it.
+    pub(super) fn accept_as(
+        &mut self,
+        seq: Seq,
+        number: QueueNumber,
+        new: &NewMessage,
+        ttl: Duration,
+        outlook: Option<Outlook>,
+        now: Now,
+    ) -> Accepted {
         let delayed = !new.delay.is_zero();
         let phase = if delayed { Phase::Delayed } else { Phase::Ready };
         let due = now.wall.plus(new.delay);
@@ -199,6 +212,7 @@ impl Pond {
             finished: None,
             dead_reason: None,
             key: new.key,
+            callback: new.callback.clone().map(|wish| Callback { wish, teller: None }),
             result: None,
             history: Vec::new(),
         };

@@ -42,6 +42,8 @@ impl Pond {
             Some(if queue.deaths.burst { Held::DeadBurst } else { Held::Paused })
         } else if queue.dead_letters_are_full() {
             Some(Held::DeadLettersFull)
+        } else if queue.waits_for_tellers() {
+            Some(Held::CallbacksFull)
         } else if self.storage == StorageState::SettleOnly {
             Some(Held::StorageFull)
         } else if queue.target.is_some_and(|target| self.targets[target].state() != BreakerState::Closed) {

@@ -10,6 +10,7 @@
 mod awake;
 mod blocked;
 mod bounds;
+mod callbacks;
 mod check;
 mod column;
 mod enqueue;
@@ -43,6 +44,7 @@ use crate::message::{Progress, QueueNumber};
 use crate::name::Name;
 use crate::record::Record;
 use crate::time::{Mono, Now, Wall};
+use callbacks::Tellers;
 use expiries::Expiries;
 use groups::Parting;
 use purge::Purge;
@@ -116,6 +118,7 @@ pub struct Pond {
     purges: VecDeque<Purge>,
     /// Queues that may have more idempotency keys than they may remember.
     forgetting: BTreeSet<QueueNumber>,
+    tellers: Tellers,
     /// Queues in which there may be room for those who wait for it.
     freed: BTreeSet<QueueNumber>,
     storage: StorageState,
@@ -151,6 +154,7 @@ impl Pond {
             surveys: VecDeque::new(),
             purges: VecDeque::new(),
             forgetting: BTreeSet::new(),
+            tellers: Tellers::default(),
             freed: BTreeSet::new(),
             storage: StorageState::Roomy,
             draining: false,
@@ -192,6 +196,7 @@ impl Pond {
         }
         self.purge_step(now);
         self.keys_step();
+        self.tellers_step(now);
         self.serve_freed(now);
         self.replay_step(now);
         self.tell_followers(now);
@@ -278,17 +283,26 @@ impl Pond {
     // --- records and what waits for them -------------------------------------------------------------
 
     fn emit(&mut self, record: Record, sync: bool) -> OpNumber {
+        self.append(record, sync, false)
+    }
+
+    fn append(&mut self, record: Record, sync: bool, with_next: bool) -> OpNumber {
         self.emitted.0 += 1;
         if sync {
             self.last_synced = self.emitted;
         }
-        self.effects.push(Effect::Append { op: self.emitted, record, sync });
+        self.effects.push(Effect::Append { op: self.emitted, record, sync, with_next });
         self.emitted
     }
 
     /// Emits a synced record about `seq`: answers about it wait for its durability from now on.
     fn emit_about(&mut self, seq: Seq, record: Record) -> OpNumber {
-        let op = self.emit(record, true);
+        self.emit_with(seq, record, false)
+    }
+
+    /// The same; `with_next`: it is on the disk with the next record, or neither is.
+    fn emit_with(&mut self, seq: Seq, record: Record, with_next: bool) -> OpNumber {
+        let op = self.append(record, true, with_next);
         if let Some(slot) = self.slots.get_mut(seq) {
             slot.op = op;
         }

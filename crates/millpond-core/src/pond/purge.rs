@@ -44,7 +44,12 @@ impl Pond {
     /// Whether a purge can go on now.
     pub(super) fn is_purging(&self) -> bool {
         let underway = self.emitted.0 - self.durable.0;
-        !self.purges.is_empty() && self.disk_room() > 0 && underway < UNDERWAY_MAX
+        self.next_purge().is_some() && self.disk_room() > 0 && underway < UNDERWAY_MAX
+    }
+
+    /// The next purge that can go on: where ends are to be told, and there is no room for it, it waits.
+    fn next_purge(&self) -> Option<usize> {
+        self.purges.iter().position(|purge| !self.queue_ref(purge.queue).waits_for_tellers())
     }
 
     /// Goes on with the purges under way, one step of one of them.
@@ -52,7 +57,8 @@ impl Pond {
         if !self.is_purging() {
             return;
         }
-        let Some(mut purge) = self.purges.pop_front() else { return };
+        let next = self.next_purge().and_then(|next| self.purges.remove(next));
+        let Some(mut purge) = next else { return };
         let numbers = self.slots.numbers_from(purge.from);
         let scanned: Vec<Seq> = numbers.take_while(|seq| *seq < purge.end).take(SCAN_STEP).collect();
         let mut cancelled = 0;

@@ -3,6 +3,7 @@
 //! Owns membership, counts and ages. Must never change a message.
 
 use super::blocked::Blocked;
+use super::callbacks::Owing;
 use super::groups::Groups;
 use super::held::Deaths;
 use super::keys::Keys;
@@ -65,6 +66,8 @@ pub(super) struct Queue {
     /// Messages that are not terminal, durable or not: what the bounds count.
     pub(super) unfinished: u64,
     pub(super) unfinished_bytes: u64,
+    /// Those of them whose end is to be told.
+    pub(super) owing: Owing,
     pub(super) waiters: Waiters,
     pub(super) replays: Replays,
     pub(super) totals: Totals,
@@ -108,6 +111,7 @@ impl Queue {
             overdue: PlaceSet::default(),
             unfinished: 0,
             unfinished_bytes: 0,
+            owing: Owing::default(),
             waiters,
             replays: Replays::default(),
             totals: Totals::default(),
@@ -200,6 +204,7 @@ impl Queue {
         if !slot.message.phase.is_terminal() {
             self.unfinished += 1;
             self.unfinished_bytes += u64::from(slot.message.size_bytes);
+            self.owing.messages += u64::from(slot.message.callback.is_some());
         }
     }
 
@@ -231,6 +236,7 @@ impl Queue {
         if !slot.message.phase.is_terminal() {
             self.unfinished -= 1;
             self.unfinished_bytes -= u64::from(slot.message.size_bytes);
+            self.owing.messages -= u64::from(slot.message.callback.is_some());
         }
     }
 
@@ -241,10 +247,19 @@ impl Queue {
             && self.ready.has_eligible()
             && self.cap.is_none_or(|cap| (self.leased.len() as u64) < u64::from(cap))
             && !self.dead_letters_are_full()
+            && !self.waits_for_tellers()
+    }
+
+    /// Whether its messages must not end now, for there is no room to tell of it.
+    pub(super) fn waits_for_tellers(&self) -> bool {
+        self.owing.without_room && self.owing.messages > 0
     }
 
     /// How many of the messages that have expired may go now.
     pub(super) fn room_for_expired(&self) -> u64 {
+        if self.waits_for_tellers() {
+            return 0;
+        }
         match self.settings.on_expiry {
             OnExpiry::DeadLetter => {
                 self.settings.dead_letter.max_messages.saturating_sub(self.dead.len() as u64)

@@ -9,8 +9,8 @@ use super::shelf::Shelf;
 use super::slot::Slot;
 use crate::identity::Seq;
 use crate::message::{
-    Attempt, AttemptOutcome, Criticality, DeadReason, HandOut, Holder, IdempotencyKey, Message, Phase,
-    QueueNumber,
+    Attempt, AttemptOutcome, Callback, Criticality, DeadReason, HandOut, Holder, IdempotencyKey, Message,
+    Phase, QueueNumber,
 };
 use crate::name::Label;
 use crate::time::{Mono, Now, Wall};
@@ -67,6 +67,14 @@ pub(super) struct Resting {
     /// Time of acceptance, delay, size, and from acceptance to the end by wall time.
     ended: Shelf<Ending, 4>,
     keys: BTreeMap<Seq, IdempotencyKey>,
+    callbacks: BTreeMap<Seq, Callback>,
+}
+
+/// What few messages have, each something else.
+#[derive(Debug, Default)]
+struct Own {
+    key: Option<IdempotencyKey>,
+    callback: Option<Callback>,
 }
 
 impl Resting {
@@ -138,7 +146,7 @@ impl Resting {
     fn add_waiting(&mut self, message: &Message, clock_micros: i64) {
         let values = accepted_as(message);
         self.waiting.add(message.seq, &common(message, clock_micros), values);
-        self.add_key(message);
+        self.add_own(message);
     }
 
     fn add_completed(&mut self, message: &Message, clock_micros: i64, kept_micros: i64) {
@@ -168,7 +176,7 @@ impl Resting {
             kept_micros,
         };
         self.completed.add(message.seq, &completion, values);
-        self.add_key(message);
+        self.add_own(message);
     }
 
     fn add_ended(&mut self, message: &Message, clock_micros: i64, kept_micros: i64) {
@@ -182,25 +190,28 @@ impl Resting {
             kept_micros,
         };
         self.ended.add(message.seq, &ending, values);
-        self.add_key(message);
+        self.add_own(message);
     }
 
-    fn add_key(&mut self, message: &Message) {
+    fn add_own(&mut self, message: &Message) {
         if let Some(key) = message.key {
             self.keys.insert(message.seq, key);
+        }
+        if let Some(callback) = &message.callback {
+            self.callbacks.insert(message.seq, callback.clone());
         }
     }
 
     /// The message as it was.
     pub(super) fn get(&self, seq: Seq) -> Option<Slot> {
         if let Some((common, values)) = self.waiting.get(seq) {
-            return Some(waiting_slot(seq, common, values, self.key(seq)));
+            return Some(waiting_slot(seq, common, values, self.own(seq)));
         }
         if let Some((completion, values)) = self.completed.get(seq) {
-            return Some(completed_slot(seq, completion, values, self.key(seq)));
+            return Some(completed_slot(seq, completion, values, self.own(seq)));
         }
         let (ending, values) = self.ended.get(seq)?;
-        Some(ended_slot(seq, ending, values, self.key(seq)))
+        Some(ended_slot(seq, ending, values, self.own(seq)))
     }
 
     /// When a waiting message was or will be due, and when it expires.
@@ -210,21 +221,25 @@ impl Resting {
         Some((at(delay), at(common.ttl_micros)))
     }
 
-    fn key(&self, seq: Seq) -> Option<IdempotencyKey> {
-        if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() }
+    fn own(&self, seq: Seq) -> Own {
+        let key = if self.keys.is_empty() { None } else { self.keys.get(&seq).copied() };
+        let callback = if self.callbacks.is_empty() { None } else { self.callbacks.get(&seq).cloned() };
+        Own { key, callback }
     }
 
     /// Takes a message out.
     pub(super) fn take(&mut self, seq: Seq) -> Option<Slot> {
         let key = if self.keys.is_empty() { None } else { self.keys.remove(&seq) };
+        let callback = if self.callbacks.is_empty() { None } else { self.callbacks.remove(&seq) };
+        let own = Own { key, callback };
         if let Some((common, values)) = self.waiting.take(seq) {
-            return Some(waiting_slot(seq, common, values, key));
+            return Some(waiting_slot(seq, common, values, own));
         }
         if let Some((completion, values)) = self.completed.take(seq) {
-            return Some(completed_slot(seq, completion, values, key));
+            return Some(completed_slot(seq, completion, values, own));
         }
         let (ending, values) = self.ended.take(seq)?;
-        Some(ended_slot(seq, ending, values, key))
+        Some(ended_slot(seq, ending, values, own))
     }
 
     /// The numbers of the messages from `from` on, in order.
@@ -273,8 +288,8 @@ impl Resting {
     }
 }
 
-fn waiting_slot(seq: Seq, common: &Common, values: [i64; 3], key: Option<IdempotencyKey>) -> Slot {
-    let message = message_of(seq, common, values, key);
+fn waiting_slot(seq: Seq, common: &Common, values: [i64; 3], own: Own) -> Slot {
+    let message = message_of(seq, common, values, own);
     let due_since = Mono(message.first_due.0.wrapping_sub(common.clock_micros));
     let expiry = Mono(message.expires.0.wrapping_sub(common.clock_micros));
     Slot {
@@ -285,10 +300,10 @@ fn waiting_slot(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempot
     }
 }
 
-fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Option<IdempotencyKey>) -> Slot {
+fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], own: Own) -> Slot {
     let [accepted, delay, size, waited, lease, took, longer, result_bytes] = values;
     let common = &completion.common;
-    let mut message = message_of(seq, common, [accepted, delay, size], key);
+    let mut message = message_of(seq, common, [accepted, delay, size], own);
     let started = Wall(accepted.wrapping_add(waited));
     let finished = Wall(started.0.wrapping_add(took));
     message.deliveries = 1;
@@ -320,10 +335,10 @@ fn completed_slot(seq: Seq, completion: &Completion, values: [i64; 8], key: Opti
     }
 }
 
-fn ended_slot(seq: Seq, ending: &Ending, values: [i64; 4], key: Option<IdempotencyKey>) -> Slot {
+fn ended_slot(seq: Seq, ending: &Ending, values: [i64; 4], own: Own) -> Slot {
     let [accepted, delay, size, lasted] = values;
     let common = &ending.common;
-    let mut message = message_of(seq, common, [accepted, delay, size], key);
+    let mut message = message_of(seq, common, [accepted, delay, size], own);
     let finished = Wall(accepted.wrapping_add(lasted));
     message.finished = Some(finished);
     message.due = Wall(finished.0.wrapping_add(ending.retention_micros));
@@ -353,7 +368,7 @@ fn accepted_as(message: &Message) -> [i64; 3] {
     [message.accepted.0, delay, i64::from(message.size_bytes)]
 }
 
-fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<IdempotencyKey>) -> Message {
+fn message_of(seq: Seq, common: &Common, values: [i64; 3], own: Own) -> Message {
     let [accepted, delay, size] = values;
     let first_due = Wall(accepted.wrapping_add(delay));
     Message {
@@ -377,7 +392,8 @@ fn message_of(seq: Seq, common: &Common, values: [i64; 3], key: Option<Idempoten
         first_started: None,
         finished: None,
         dead_reason: None,
-        key,
+        key: own.key,
+        callback: own.callback,
         result: None,
         history: Vec::new(),
     }
@@ -435,14 +451,21 @@ pub(in crate::pond) mod tests {
     use super::Resting;
     use crate::identity::Seq;
     use crate::message::{
-        Attempt, AttemptOutcome, Criticality, DeadReason, HandOut, Holder, IdempotencyKey, Message, Phase,
-        QueueNumber,
+        Attempt, AttemptOutcome, Callback, CallbackWish, Criticality, DeadReason, HandOut, Holder,
+        IdempotencyKey, Message, Phase, QueueNumber,
     };
     use crate::name::Label;
     use crate::pond::slot::Slot;
     use crate::time::{Mono, Now, Wall};
     use proptest::prelude::*;
     use std::ops::Bound;
+    use std::sync::Arc;
+
+    fn callback(seq: u64) -> Callback {
+        let context = vec![("traceparent".to_owned(), format!("{seq}"))];
+        let wish = CallbackWish { address: format!("https://{seq}"), context };
+        Callback { wish: Arc::new(wish), teller: seq.is_multiple_of(2).then_some(Seq(seq + 1)) }
+    }
 
     /// A message that waits.
     pub(in crate::pond) fn slot(seq: u64, at: i64, delay: i64, size: u32, kind: u32) -> Slot {
@@ -470,6 +493,7 @@ pub(in crate::pond) mod tests {
             finished: None,
             dead_reason: None,
             key: kind.is_multiple_of(4).then_some(IdempotencyKey { key: seq.into(), payload: 3 }),
+            callback: (kind % 5 == 2).then(|| callback(seq)),
             result: None,
             history: Vec::new(),
         };

@@ -48,7 +48,8 @@ impl Pond {
             Record::Returned { seq, attempt, due, at } => self.amend(seq, |message| {
                 restore_return(message, attempt.as_ref(), due, at);
             }),
-            Record::Died { seq, attempt, reason, at, kept_until } => self.amend(seq, |message| {
+            Record::Died { seq, attempt, reason, at, kept_until, teller } => self.amend(seq, |message| {
+                message.told_by(teller);
                 message.due = kept_until;
                 restore_death(message, attempt.as_ref(), reason, at);
             }),
@@ -164,6 +165,7 @@ impl Pond {
         self.restore_holds(now);
         self.resume_replays(now);
         self.bound_keys();
+        self.restore_tellers();
         for index in 0..self.queues.len() {
             self.note_dead_letters(self.queues[index].number, now);
         }

@@ -57,8 +57,11 @@ impl Pond {
         }
         queue.enter(slot);
         queue.tell(&mut self.targets);
+        let (number, owes) = (queue.number, slot.message.callback.is_some());
+        if owes {
+            self.note_owing(number);
+        }
         if phase.is_terminal() {
-            let number = queue.number;
             // One that could not be forgotten so far.
             self.forget_oldest_key(number, self.queue_ref(number).settings.max_keys);
             self.room_may_be_free(number);
@@ -237,8 +240,10 @@ impl Pond {
         let number = self.slot(seq).message.queue;
         let retention = self.queue_ref(number).settings.dead_letter.retention;
         let kept_until = now.wall.plus(retention);
-        let record = Record::Died { seq, attempt: attempt.cloned(), reason, at: now.wall, kept_until };
-        let op = self.emit_about(seq, record);
+        let teller = self.take_teller(seq);
+        let record =
+            Record::Died { seq, attempt: attempt.cloned(), reason, at: now.wall, kept_until, teller };
+        let mut op = self.emit_with(seq, record, teller.is_some());
         let queue = self.queue_mut(number);
         queue.totals.dead += 1;
         let forget_at = now.mono.plus(retention);
@@ -248,10 +253,14 @@ impl Pond {
             slot.message.finished = Some(now.wall);
             slot.message.due = kept_until;
             slot.message.dead_reason = Some(reason);
+            slot.message.told_by(teller);
             if let Some(attempt) = attempt {
                 Self::note_attempt(&mut slot.message, attempt, now.wall);
             }
         });
+        if let Some(teller) = teller {
+            op = self.tell_end(seq, teller, None, now);
+        }
         self.note_death(number, reason, now);
         self.when_durable(op, Gated::Ended(seq), now);
         self.part_when_durable(seq, op, now);
@@ -286,6 +295,7 @@ impl Pond {
         let number = self.slot(seq).message.queue;
         let retention = self.queue_ref(number).settings.result_retention;
         let forget_at = now.mono.plus(retention);
+        let teller = self.take_teller(seq);
         self.shift(seq, phase, Some(forget_at), |slot| {
             slot.visible = true;
             slot.restored_lease = false;
@@ -293,12 +303,17 @@ impl Pond {
             slot.message.due = now.wall.plus(retention);
             slot.message.result =
                 content.as_ref().map(|content| (content.content_type.clone(), content.body.len() as u64));
+            slot.message.told_by(teller);
             if let Some(attempt) = attempt {
                 Self::note_attempt(&mut slot.message, attempt, now.wall);
             }
         });
         let message = Box::new(self.slot(seq).message.clone());
-        let op = self.emit_about(seq, Record::Message { message, content });
+        let result = content.clone().filter(|_| teller.is_some());
+        let mut op = self.emit_with(seq, Record::Message { message, content }, teller.is_some());
+        if let Some(teller) = teller {
+            op = self.tell_end(seq, teller, result.as_deref(), now);
+        }
         self.when_durable(op, Gated::Ended(seq), now);
         self.part_when_durable(seq, op, now);
         op

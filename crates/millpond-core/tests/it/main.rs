@@ -10,6 +10,8 @@
 mod blocking;
 mod bounds;
 mod breaker;
+mod callbacks;
+mod callbacks_room;
 mod dead_letters;
 mod edges;
 mod fairness;

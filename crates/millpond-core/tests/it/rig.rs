@@ -3,6 +3,7 @@
 //! Owns the shortest ways to say what a test does. Must never judge an answer: tests do.
 
 use bytes::Bytes;
+use millpond_core::callback::Callbacks;
 use millpond_core::command::{
     Accepted, CallOutcome, CancelError, Command, Declared, Effect, EnqueueError, Input, LeaseRequest, Leased,
     LookupError, NewMessage, OpNumber, ReplayError, Reply, RequestId, SettleError, SettleOutcome, Settlement,
@@ -105,6 +106,10 @@ pub(crate) struct Rig {
     pub(crate) declared: Declared,
     /// Every record so far, durable or not.
     pub(crate) log: Vec<Record>,
+    /// Of each, whether it is on the disk with the next one, or neither is.
+    pub(crate) glued: Vec<bool>,
+    /// Who words what is told of ends.
+    pub(crate) callbacks: Option<Callbacks>,
     /// How many of them are durable.
     pub(crate) durable: usize,
     /// Whether records become durable by [`Rig::make_durable`] only.
@@ -133,7 +138,12 @@ impl Rig {
 
     /// Queues that say nothing of it hand out as many messages to one worker as it wants, and bear any number of
     /// deaths: most tests are about something else.
-    pub(crate) fn with(mut declared: Declared) -> Self {
+    pub(crate) fn with(declared: Declared) -> Self {
+        Self::telling(declared, None)
+    }
+
+    /// The same, and ends are told.
+    pub(crate) fn telling(mut declared: Declared, callbacks: Option<Callbacks>) -> Self {
         let usual = QueueSettings::default();
         for (_, settings) in &mut declared.queues {
             if settings.prefetch == usual.prefetch {
@@ -148,6 +158,8 @@ impl Rig {
             now: Now { wall: Wall(1_800_000_000_000_000), mono: Mono(0) },
             declared,
             log: Vec::new(),
+            glued: Vec::new(),
+            callbacks,
             durable: 0,
             hold_durability: false,
             calls: Vec::new(),
@@ -158,6 +170,7 @@ impl Rig {
             before: 0,
         };
         rig.pond.keep_in_full(1);
+        rig.callbacks.clone().into_iter().for_each(|callbacks| rig.pond.tell_ends(callbacks));
         rig.pond.open(rig.declared.clone(), rig.now);
         rig.settle_down();
         rig
@@ -165,9 +178,13 @@ impl Rig {
 
     /// Kills the pond and starts another one from what is durable and `more` records that were not.
     pub(crate) fn restart_keeping(&mut self, more: usize) {
-        self.log.truncate(self.durable + more);
+        let kept = self.durable.saturating_add(more).min(self.log.len());
+        assert!(kept == 0 || !self.glued[kept - 1], "no crash parts what is on the disk together");
+        self.log.truncate(kept);
+        self.glued.truncate(kept);
         self.pond = Pond::new(8);
         self.pond.keep_in_full(0);
+        self.callbacks.clone().into_iter().for_each(|callbacks| self.pond.tell_ends(callbacks));
         for record in &self.log {
             self.pond.restore(record.clone());
         }
@@ -191,8 +208,9 @@ impl Rig {
             self.pond.assert_consistent();
             for effect in effects {
                 match effect {
-                    Effect::Append { op, record, .. } => {
+                    Effect::Append { op, record, with_next, .. } => {
                         self.log.push(record);
+                        self.glued.push(with_next);
                         assert_eq!(
                             op.0,
                             (self.log.len() - self.before) as u64,
@@ -362,6 +380,11 @@ impl Rig {
             Reply::ReplayStarted(answer) => answer,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Puts all dead letters back, as far as that goes now.
+    pub(crate) fn replay_some(&mut self) -> RequestId {
+        self.ask_for_replay(ReplayWhich::All)
     }
 
     pub(crate) fn replays(&mut self) -> Vec<ReplayTask> {

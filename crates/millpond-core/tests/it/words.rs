@@ -84,7 +84,7 @@ fn orders_replays_and_what_holds_a_queue_have_their_words() {
     assert_eq!(waits, ["pace", "room", "disk"]);
     assert_eq!(
         Held::ALL.map(Held::as_str),
-        ["paused", "dead-burst", "dead-letters-full", "storage-full", "breaker-open"]
+        ["paused", "dead-burst", "dead-letters-full", "callbacks-full", "storage-full", "breaker-open"]
     );
     assert_eq!(BreakerState::ALL.map(BreakerState::as_str), ["closed", "open", "half-open"]);
     let calls = ["succeeded", "failed", "timed-out", "throttled", "rejected"];
@@ -97,7 +97,8 @@ fn notices_say_which_queue_whose_and_how_many() {
     let owner = Some("team-orders".to_owned());
     let notices = [
         Notice::DeadBurst { queue: name("a"), deaths: 20, owner: owner.clone() },
-        Notice::DeadLettersFull { queue: name("a"), kept: 20, owner },
+        Notice::DeadLettersFull { queue: name("a"), kept: 20, owner: owner.clone() },
+        Notice::CallbacksFull { queue: name("a"), waiting: 20, owner },
     ];
     for notice in notices {
         assert_eq!((notice.queue(), notice.owner()), (Some(&name("a")), Some("team-orders")));

@@ -275,6 +275,7 @@ impl World {
                 assert!(dead as u64 >= *kept, "{notice:?}");
                 self.model.mark("an operator hears that the dead letters are full");
             }
+            Notice::CallbacksFull { .. } => unreachable!("nobody wants to be told of ends here"),
         }
     }
 

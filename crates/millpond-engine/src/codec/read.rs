@@ -6,14 +6,15 @@ use super::{DecodeError, tag};
 use bytes::{Buf as _, Bytes, TryGetError};
 use millpond_core::identity::{Receipt, Seq};
 use millpond_core::message::{
-    Attempt, AttemptOutcome, Content, Criticality, DeadReason, Failure, HandOut, Holder, IdempotencyKey,
-    Message, Phase, QueueNumber,
+    Attempt, AttemptOutcome, Callback, CallbackWish, Content, Criticality, DeadReason, Failure, HandOut,
+    Holder, IdempotencyKey, Message, Phase, QueueNumber,
 };
 use millpond_core::name::{Label, Name};
 use millpond_core::rate::Rate;
 use millpond_core::record::{QueueRecord, Record};
 use millpond_core::replay::{ReplayState, ReplayTask, ReplayWhich, ReplayWish};
 use millpond_core::time::Wall;
+use std::sync::Arc;
 use std::time::Duration;
 
 impl From<TryGetError> for DecodeError {
@@ -55,6 +56,7 @@ pub(super) fn record(bytes: &[u8]) -> Decoded<Record> {
             reason: reason(input)?,
             at: wall(input)?,
             kept_until: wall(input)?,
+            teller: option(input, seq)?,
         },
         tag::REPLAYED => Record::Replayed {
             seq: seq(input)?,
@@ -102,13 +104,21 @@ pub(super) fn content(bytes: &Bytes) -> Decoded<Option<Content>> {
 type ContentHead = (String, Vec<(String, String)>);
 
 fn content_head(input: &mut &[u8]) -> Decoded<ContentHead> {
-    let content_type = text(input)?;
+    Ok((text(input)?, pairs(input)?))
+}
+
+fn pairs(input: &mut &[u8]) -> Decoded<Vec<(String, String)>> {
     let count = input.try_get_u32_le()?;
-    let mut headers = Vec::new();
+    let mut pairs = Vec::new();
     for _ in 0..count {
-        headers.push((text(input)?, text(input)?));
+        pairs.push((text(input)?, text(input)?));
     }
-    Ok((content_type, headers))
+    Ok(pairs)
+}
+
+fn callback(input: &mut &[u8]) -> Decoded<Callback> {
+    let wish = CallbackWish { address: text(input)?, context: pairs(input)? };
+    Ok(Callback { wish: Arc::new(wish), teller: option(input, seq)? })
 }
 
 fn queue(input: &mut &[u8]) -> Decoded<QueueRecord> {
@@ -208,6 +218,7 @@ fn message(input: &mut &[u8]) -> Decoded<Message> {
         key: option(input, |input| {
             Ok(IdempotencyKey { key: input.try_get_u128_le()?, payload: input.try_get_u128_le()? })
         })?,
+        callback: option(input, callback)?,
         result: option(input, |input| Ok((text(input)?, input.try_get_u64_le()?)))?,
         history: {
             let count = input.try_get_u32_le()?;

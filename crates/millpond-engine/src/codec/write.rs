@@ -57,13 +57,14 @@ pub(super) fn record(record: &Record, out: &mut Vec<u8>) -> usize {
             option(out, *due, wall);
             wall(out, *at);
         }
-        Record::Died { seq, attempt: ended, reason, at, kept_until } => {
+        Record::Died { seq, attempt: ended, reason, at, kept_until, teller } => {
             out.push(tag::DIED);
             long(out, seq.0);
             option(out, ended.as_ref(), |out, ended| attempt(ended, out));
             out.push(reason_tag(*reason));
             wall(out, *at);
             wall(out, *kept_until);
+            option(out, *teller, |out, teller| long(out, teller.0));
         }
         Record::Replayed { seq, place, at, expires } => {
             out.push(tag::REPLAYED);
@@ -172,6 +173,11 @@ fn message(message: &Message, out: &mut Vec<u8>) {
         out.extend_from_slice(&key.key.to_le_bytes());
         out.extend_from_slice(&key.payload.to_le_bytes());
     });
+    option(out, message.callback.as_ref(), |out, callback| {
+        text(out, &callback.wish.address);
+        pairs(out, &callback.wish.context);
+        option(out, callback.teller, |out, teller| long(out, teller.0));
+    });
     option(out, message.result.as_ref(), |out, (content_type, size)| {
         text(out, content_type);
         long(out, *size);
@@ -205,12 +211,16 @@ fn attempt(attempt: &Attempt, out: &mut Vec<u8>) {
 
 fn content(content: &Content, out: &mut Vec<u8>) {
     text(out, &content.content_type);
-    word(out, u32::try_from(content.headers.len()).expect("headers are bounded"));
-    for (name, value) in &content.headers {
+    pairs(out, &content.headers);
+    out.extend_from_slice(&content.body);
+}
+
+fn pairs(out: &mut Vec<u8>, pairs: &[(String, String)]) {
+    word(out, u32::try_from(pairs.len()).expect("headers are bounded"));
+    for (name, value) in pairs {
         text(out, name);
         text(out, value);
     }
-    out.extend_from_slice(&content.body);
 }
 
 fn word(out: &mut Vec<u8>, value: u32) {

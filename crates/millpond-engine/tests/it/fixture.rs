@@ -100,6 +100,10 @@ fn describe_messages(storage: &Arc<dyn Storage>, survey: &Survey, text: &mut Str
             )),
             message.result,
         );
+        if let Some(callback) = &message.callback {
+            let (wish, teller) = (&callback.wish, callback.teller.map(|teller| teller.0));
+            let _ = writeln!(text, "  callback {:?} {:?} teller {teller:?}", wish.address, wish.context);
+        }
         for attempt in &message.history {
             let failure = attempt
                 .failure

@@ -10,3 +10,5 @@ pub(crate) mod driver;
 mod fault;
 mod multiplexed;
 pub(crate) mod outcome;
+
+pub(crate) use outcome::retry_after;

@@ -8,6 +8,7 @@
 mod answers;
 mod backend;
 mod blocking;
+mod callbacks;
 mod careless;
 mod consumers;
 mod cors;

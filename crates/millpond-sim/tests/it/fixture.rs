@@ -4,19 +4,21 @@
 //! it to where the engine's tests read it.
 
 use bytes::Bytes;
+use millpond_core::callback::{Callbacks, Telling, Words};
 use millpond_core::command::{
     Command, Declared, LeaseRequest, Leased, NewMessage, Reply, SettleOutcome, Settlement,
 };
 use millpond_core::identity::{Receipt, Seq};
-use millpond_core::message::{Content, Criticality, Failure, IdempotencyKey};
+use millpond_core::message::{CallbackWish, Content, Criticality, Failure, IdempotencyKey};
 use millpond_core::name::{Label, Name};
 use millpond_core::replay::{ReplayWhich, ReplayWish};
 use millpond_core::settings::{OnExpiry, Order, Overflow, QueueSettings};
 use millpond_core::time::Mono;
+use millpond_engine::engine::Wording;
 use millpond_engine::survey::{Unwatched, survey};
 use millpond_journal::simulated::SimulatedDisk;
 use millpond_journal::{FORMAT_VERSION, Options, Storage, ToSeal, open};
-use millpond_sim::host::{Host, Outcome};
+use millpond_sim::host::{Host, HostOptions, Outcome, Steady, VirtualClock};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,16 +53,41 @@ fn queues() -> Declared {
     };
     let soon_forgotten =
         QueueSettings { result_retention: Duration::from_secs(1), ..QueueSettings::default() };
-    let queues = [("jobs", jobs), ("fresh", fresh), ("brief", brief), ("soon-forgotten", soon_forgotten)];
+    let queues = [
+        ("jobs", jobs.clone()),
+        ("fresh", fresh),
+        ("brief", brief),
+        ("soon-forgotten", soon_forgotten),
+        ("tellers", jobs.clone()),
+    ];
     let queues = queues.map(|(text, settings)| (name(text), settings));
     Declared { targets: Vec::new(), queues: queues.into() }
+}
+
+/// Ends are told in the words of a test.
+fn wording() -> Wording {
+    Wording(Arc::new(|_| {
+        let words: Words = Arc::new(|ended| {
+            let content = message(ended.message.phase.as_str()).content;
+            Telling { content, tenant: Label::new("there").ok() }
+        });
+        Callbacks { queue: name("tellers"), words }
+    }))
 }
 
 impl Scene {
     fn open(disk: &SimulatedDisk, now: Mono) -> Self {
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
         let latency = Duration::from_millis(1);
-        let host = Host::open(&storage, queues(), SEGMENT_BYTES, SEED, latency, now).unwrap();
+        let options = HostOptions {
+            declared: queues(),
+            segment_bytes: SEGMENT_BYTES,
+            seed: SEED,
+            clock: VirtualClock::default(),
+            surroundings: Box::new(Steady(latency)),
+            watch: None,
+        };
+        let host = Host::open_telling(&storage, options, Some(&wording()), now).unwrap();
         Self { disk: disk.clone(), host, now }
     }
 
@@ -180,6 +207,13 @@ fn come_in(scene: &mut Scene) -> Vec<Receipt> {
         ttl: Some(Duration::from_hours(9)),
         ..message("")
     };
+    let wish = CallbackWish {
+        address: "https://shop.example/told?key=größer".to_owned(),
+        context: vec![("tracestate".to_owned(), "a=1".to_owned())],
+    };
+    let told = |text: &str| NewMessage { callback: Some(Arc::new(wish.clone())), ..message(text) };
+    let withdrawn = scene.send("jobs", vec![told("not any more, either"), told("not yet")])[0];
+    scene.ask(Command::Cancel(withdrawn));
     let delayed = NewMessage { delay: Duration::from_hours(1), ..message("later") };
     let cancelled = scene.send("jobs", vec![binary, delayed, message("not any more")])[2];
     scene.ask(Command::Cancel(cancelled));

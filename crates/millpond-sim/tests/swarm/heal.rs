@@ -4,6 +4,7 @@
 
 use super::faults::Fault;
 use super::replies::{Asked, payload, stand};
+use super::tellers::tellers;
 use super::world::{Task, World};
 use millpond_core::command::{Command, QueueView, Reply};
 use millpond_core::identity::Seq;
@@ -54,7 +55,9 @@ impl World {
 
     fn views(&mut self) -> (Vec<QueueView>, Vec<TargetStats>) {
         match self.ask_and_wait(Command::Overview) {
-            Reply::Overview(queues, targets) => {
+            Reply::Overview(mut queues, targets) => {
+                // What tells of ends lies there for ever: nobody takes it.
+                queues.retain(|view| view.name != tellers());
                 self.mark_views(&queues);
                 (queues, targets)
             }
@@ -233,6 +236,7 @@ impl World {
         if !self.known.replaying.is_empty() {
             self.fail(format!("replays do not end: {:?}", self.known.replaying));
         }
+        self.check_tellers();
         let all = self.everything();
         self.mark_expired_while_down(&all);
         for (seq, (queue, is)) in all {

@@ -69,6 +69,8 @@ pub(super) const REQUIRED: &[&str] = &[
     "seen: a replay that goes on after a restart",
     "seen: keys forgotten for want of room",
     "seen: expired while nobody was there",
+    "seen: an end that is told",
+    "seen: what tells of an end after a crash",
     "seen: segment deleted",
     "seen: message copied to the end of the log",
     "edge: new -> ready",

@@ -11,6 +11,7 @@ mod operators;
 mod producers;
 mod replies;
 mod target;
+mod tellers;
 mod watch;
 mod workers;
 mod world;

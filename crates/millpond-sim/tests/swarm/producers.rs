@@ -133,6 +133,7 @@ impl World {
             criticality: Criticality::ALL[usize::from(offer.class)],
             tenant: offer.tenant.map(|tenant| label(&format!("tenant-{tenant}"))),
             group: offer.group.map(|group| label(&format!("group-{group}"))),
+            callback: self.callback(payload),
         }
     }
 

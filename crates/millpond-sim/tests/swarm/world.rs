@@ -370,6 +370,7 @@ impl World {
     pub(super) fn declared(&self) -> Declared {
         let declared = self.queues.iter().filter(|queue| queue.drawn.declared);
         let queues = declared.map(|queue| (queue.drawn.name.clone(), queue.drawn.settings.clone()));
+        let queues = queues.chain(self.tellers_queue());
         Declared { targets: self.plan.targets.clone(), queues: queues.collect() }
     }
 
@@ -389,7 +390,7 @@ impl World {
         };
         let storage: Arc<dyn Storage> = Arc::new(self.disk.clone());
         self.conditions.borrow_mut().disk = self.disk.clone();
-        Host::open_with(&storage, options, self.now)
+        Host::open_telling(&storage, options, self.wording().as_ref(), self.now)
     }
 
     /// The process starts.
@@ -426,6 +427,7 @@ impl World {
         if self.queues.iter().any(|queue| queue.paused_since.is_some()) {
             self.reach("seen: queue paused over a restart");
         }
+        self.check_tellers();
         // What came out of the start itself.
         self.with_host(|_, _| Ok(()));
         self.ask(Command::Overview, Asked::Overview);

@@ -29,6 +29,7 @@ fn message(new: &New) -> NewMessage {
         criticality: new.labels.class,
         tenant: new.labels.tenant.map(label),
         group: new.labels.group.map(label),
+        callback: None,
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn list(queues: &Queues, json: bool, out: &mut impl Write) -> Result<
 
 fn state(queue: &Queue) -> &'static str {
     if let Some(held) = &queue.held {
-        ["paused", "dead-burst", "dead-letters-full", "storage-full", "breaker-open"]
+        ["paused", "dead-burst", "dead-letters-full", "callbacks-full", "storage-full", "breaker-open"]
             .into_iter()
             .find(|known| known == held)
             .unwrap_or("held")
@@ -108,6 +108,7 @@ fn held(queue: &Queue) -> Option<String> {
         "dead-letters-full" => format!(
             "IT HANDS OUT NOTHING: there is no room for more dead letters. Look why: millpond dead list {name}. Mend the cause, then replay some, which works though the queue is full, or delete them"
         ),
+        "callbacks-full" => "IT HANDS OUT NOTHING: there is no room for more callbacks. Look why: millpond queues show _callbacks. It goes on as callbacks are delivered, or given up".to_owned(),
         "storage-full" => "IT HANDS OUT NOTHING: the disk is full. Make room on it.".to_owned(),
         "breaker-open" => {
             let target = queue.settings["target"].as_str().map(line).unwrap_or_default();
