@@ -14,6 +14,7 @@ pub mod pond;
 pub mod rate;
 pub mod record;
 pub mod replay;
+pub mod scaling;
 pub mod settings;
 pub mod stats;
 pub mod time;
