@@ -4,6 +4,7 @@
 
 use crate::cors::Cors;
 use crate::route::Route;
+use crate::scaler::Scaler;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct Configuration {
     pub routes: Vec<Route>,
     /// Which web pages of other sites may call; `None`: none.
     pub cors: Option<Cors>,
+    /// Where autoscalers ask; `None`: nowhere.
+    pub scaler: Option<Scaler>,
 }
 
 impl Default for Configuration {
@@ -49,6 +52,7 @@ impl Default for Configuration {
             queues: BTreeMap::new(),
             routes: Vec::new(),
             cors: None,
+            scaler: None,
         }
     }
 }

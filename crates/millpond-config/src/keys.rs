@@ -25,6 +25,7 @@ pub(crate) static TOP: Table = Table {
         "queues",
         "routes",
         "cors",
+        "scaler",
     ],
     unsupported: &["auth", "alerts"],
 };
@@ -107,7 +108,10 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+pub(crate) static SCALER: Table = Table { title: "scaler", supported: &["listen"], unsupported: &[] };
+
+pub(crate) static TABLES: &[&Table] =
+    &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS, &SCALER];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {
@@ -122,14 +126,14 @@ pub(crate) fn advice(key: &str, table: &Table) -> String {
         .collect();
     match elsewhere[..] {
         [] => format!("remove it; the keys here are {}", table.supported.join(", ")),
-        [""] => format!("`{key}` belongs at the top of the file, before the first [table]"),
+        ["", ..] => format!("`{key}` belongs at the top of the file, before the first [table]"),
         _ => format!("`{key}` belongs in [{}]", elsewhere.join("] or [")),
     }
 }
 
 /// The candidate nearest to `word`, if one is near enough to have been meant. Distance: Damerau-Levenshtein, at
 /// most a third of the longer word; case and `-` for `_` cost nothing.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const LENGTH_MAX: usize = 100;
     if word.len() > LENGTH_MAX {
         return None;

@@ -33,6 +33,7 @@ mod read;
 mod reference;
 mod route;
 mod routes;
+mod scaler;
 mod schema;
 mod section;
 pub mod settings_json;
@@ -46,8 +47,10 @@ pub use configuration::{
 };
 pub use cors::Cors;
 pub use diagnostic::{Diagnostic, Severity};
+pub use keys::nearest;
 pub use load::{ConfigurationError, FILE_BYTES_MAX, Invalid, Loaded, load, parse, parse_with};
 pub use reference::{reference_markdown, reference_toml};
 pub use route::{KeptHeaders, ROUTE_METHODS, Route, RoutePath, RoutePathError, is_own_path, is_traversal};
+pub use scaler::Scaler;
 pub use schema::{Misfit, SCHEMA_BYTES_MAX, Schema, SchemaError};
 pub use template::{Part, Source, Template, TemplateError};

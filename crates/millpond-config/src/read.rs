@@ -14,6 +14,7 @@ use crate::keys;
 use crate::load::ReadFile;
 use crate::quantity::format_size;
 use crate::routes;
+use crate::scaler;
 use crate::section::Section;
 use crate::words;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -50,6 +51,7 @@ pub(crate) fn configuration(
         place(report, &section, own.into_iter().chain(around));
     }
     configuration.cors = cors::cors(report, top);
+    configuration.scaler = scaler::scaler(report, top, configuration.listen);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
 }

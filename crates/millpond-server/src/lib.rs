@@ -24,6 +24,7 @@ mod queues;
 mod replays;
 mod router;
 mod routes;
+mod scaler;
 mod schemas;
 mod serve;
 mod shared;
@@ -34,4 +35,4 @@ mod waiting;
 mod workers;
 
 pub use limits::Limits;
-pub use serve::{ServeError, ServerOptions, serve};
+pub use serve::{Listeners, ServeError, ServerOptions, serve};

@@ -11,6 +11,7 @@ use crate::limits::Limits;
 use crate::push::driver::Driver;
 use crate::router::router;
 use crate::routes::Routes;
+use crate::scaler::{self, Scaler};
 use crate::shared::{ResultLimits, Shared};
 use millpond_config::{Configuration, ExposureError, check_exposure, is_reserved_header};
 use millpond_core::command::Declared;
@@ -34,6 +35,21 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Size of the journal's segments; `None`: the engine's default. Small ones suit small disks and tests.
     pub segment_bytes: Option<u32>,
+}
+
+/// Where a server listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For HTTP.
+    pub http: TcpListener,
+    /// For autoscalers, over gRPC.
+    pub scaler: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(http: TcpListener) -> Self {
+        Self { http, scaler: None }
+    }
 }
 
 /// Why a server did not start, or stopped on its own.
@@ -67,7 +83,7 @@ pub enum ServeError {
     Engine(String),
 }
 
-/// Opens the engine and serves it on `listener` until `shutdown` is ready; then stops in order: no new work, running
+/// Opens the engine and serves it on `listeners` until `shutdown` is ready; then stops in order: no new work, running
 /// push calls finish or are given back, connections end, and the engine stops last.
 ///
 /// # Errors
@@ -77,12 +93,16 @@ pub enum ServeError {
 /// If opening or stopping the engine panics, which is a fault of ours.
 pub async fn serve(
     options: ServerOptions,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let ServerOptions { configuration, insecure, limits, segment_bytes } = options;
-    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let listeners = listeners.into();
+    let address = listeners.http.local_addr().map_err(ServeError::Listener)?;
     check_exposure(address, insecure)?;
+    if let Some(scaler) = &listeners.scaler {
+        check_exposure(scaler.local_addr().map_err(ServeError::Listener)?, insecure)?;
+    }
     check_headers(&configuration)?;
     let routes = Routes::new(&configuration.routes).map_err(ServeError::Route)?;
     let mut engine_options = EngineOptions::new(configuration.data.clone(), declared(&configuration));
@@ -101,11 +121,12 @@ pub async fn serve(
         routes,
         cors: configuration.cors.as_ref().map(Cors::new),
         answers: Answers::default(),
+        arrivals: Arc::default(),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
     });
-    let server = Server::start(shared, &configuration, listener, calls);
+    let server = Server::start(shared, &configuration, listeners, calls);
     tracing::info!(%address, queues = configuration.queues.len(), targets = configuration.targets.len(), "serving");
     let failure = tokio::select! {
         () = shutdown => None,
@@ -150,21 +171,20 @@ struct Server {
     driver: Driver,
     connections: Connections,
     close: watch::Sender<Closing>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    fn start(
-        shared: Arc<Shared>,
-        configuration: &Configuration,
-        listener: TcpListener,
-        calls: Calls,
-    ) -> Self {
+    fn start(shared: Arc<Shared>, configuration: &Configuration, listeners: Listeners, calls: Calls) -> Self {
         let driver = Driver::new(Arc::clone(&shared), &configuration.targets);
         let (close, closing) = watch::channel(Closing::Not);
+        let scaler = Scaler::new(Arc::clone(&shared), closing.clone());
         let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
-        let tasks =
-            [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
+        let mut tasks = vec![
+            tokio::spawn(driver.clone().run(calls)),
+            tokio::spawn(connections.clone().accept(listeners.http)),
+        ];
+        tasks.extend(listeners.scaler.map(|listener| tokio::spawn(scaler::accept(listener, scaler))));
         Self { shared, driver, connections, close, tasks }
     }
 

@@ -9,12 +9,13 @@ use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::routes::Routes;
+use crate::scaler::arrivals::Arrivals;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
 use millpond_engine::handle::Handle;
 use std::collections::HashMap;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
 /// The state behind the router.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) cors: Option<Cors>,
     /// The targets' own answers, for those who wait for them.
     pub(crate) answers: Answers,
+    /// Who hears of work that arrives.
+    pub(crate) arrivals: Arc<Arrivals>,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

@@ -25,4 +25,5 @@ mod problems;
 mod push;
 mod replays;
 mod routes;
+mod scaler;
 mod stop;

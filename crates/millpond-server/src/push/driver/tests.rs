@@ -59,6 +59,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         routes: crate::routes::Routes::default(),
         cors: None,
         answers: crate::answers::Answers::default(),
+        arrivals: Arc::default(),
         handle: handle.clone(),
         bodies: Bodies::new(&limits, 1 << 10),
         limits,
