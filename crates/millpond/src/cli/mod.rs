@@ -20,6 +20,7 @@ pub(crate) mod render;
 mod send;
 mod serve;
 mod simulate;
+mod top;
 mod work;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -66,6 +67,7 @@ enum Command {
     Messages(messages::MessagesCommand),
     Queues(queues::QueuesCommand),
     Dead(dead::Dead),
+    Top(top::Top),
     Journal(journal::Journal),
     Completions(completions::Completions),
 }
@@ -75,7 +77,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
     ("Put work in, do it, follow it", &["send", "work", "messages"]),
-    ("Operate", &["queues", "dead", "journal", "completions"]),
+    ("Operate", &["top", "queues", "dead", "journal", "completions"]),
 ];
 
 /// Runs the command line of this process.
@@ -122,6 +124,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Messages(command) => quiet()?.block_on(command.run(out)),
         Command::Queues(command) => quiet()?.block_on(command.run(out)),
         Command::Dead(command) => quiet()?.block_on(command.run(out)),
+        Command::Top(command) => quiet()?.block_on(command.run(out)),
     }
 }
 
