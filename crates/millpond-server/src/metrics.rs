@@ -346,8 +346,8 @@ mod tests {
     use millpond_engine::stats::JournalStats;
     use std::time::Duration;
 
-    #[test]
-    fn every_metric_of_the_contract_is_there_under_its_name() {
+    /// The metrics of one queue and one target.
+    fn text() -> String {
         let mut stats = QueueStats {
             predicted_wait: Some(Duration::from_secs(2)),
             drain: Some(Duration::from_secs(3)),
@@ -363,7 +363,7 @@ mod tests {
         stats.promises.error.observe(Duration::from_millis(400));
         stats.promises.by_p90 = 3;
         stats.promises.late = 1;
-        let text = Snapshot {
+        Snapshot {
             queues: vec![QueueView {
                 name: Name::new("q").unwrap(),
                 settings: QueueSettings::default(),
@@ -380,7 +380,12 @@ mod tests {
             journal: JournalStats::default(),
             waiting_callers: 0,
         }
-        .text();
+        .text()
+    }
+
+    #[test]
+    fn every_metric_of_the_contract_is_there_under_its_name() {
+        let text = text();
         for line in [
             r#"millpond_queue_messages{queue="q",state="ready"} 0.0"#,
             r#"millpond_queue_bytes{queue="q"} 0.0"#,

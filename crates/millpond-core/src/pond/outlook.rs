@@ -8,6 +8,7 @@ use super::target::Target;
 use crate::command::QueueView;
 use crate::forecast::{Outlook, Promise, seconds};
 use crate::message::QueueNumber;
+use crate::rate::Rate;
 use crate::scaling::Demand;
 use crate::stats::QueueStats;
 use crate::time::{Mono, Now};
@@ -174,7 +175,7 @@ impl Pond {
     fn demand(&self, number: QueueNumber, now: Mono) -> Demand {
         let queue = self.queue_ref(number);
         let target = queue.target.map(|index| &self.targets[index]);
-        let by_rate = target.and_then(|target| target.settings.rate).map(|rate| rate.per_second());
+        let by_rate = target.and_then(|target| target.settings.rate).map(Rate::per_second);
         let over_pauses =
             target.filter(|target| target.is_throttling(now)).and_then(|_| queue.busy.at_most_per_second());
         Demand {

@@ -9,6 +9,7 @@ use millpond_core::command::{Command, NewMessage, Reply};
 use millpond_core::name::Label;
 use millpond_core::rate::Rate;
 use millpond_core::settings::{DeadLetterSettings, QueueSettings, TargetSettings};
+use millpond_core::stats::Held;
 use std::time::Duration;
 
 /// Work of half a second that is to begin within ten.
@@ -91,7 +92,7 @@ fn a_queue_that_hands_out_nothing_wants_no_more_than_are_at_work() {
     rig.pause(false);
     assert!(rig.stats().workers_wanted > 20);
     rig.settle(leased.remove(0).receipt, dead()).unwrap();
-    assert_eq!(rig.stats().held.map(|held| held.as_str()), Some("dead-letters-full"));
+    assert_eq!(rig.stats().held.map(Held::as_str), Some("dead-letters-full"));
     assert_eq!(rig.stats().workers_wanted, 2);
     for one in leased {
         rig.settle(one.receipt, complete()).unwrap();

@@ -2,7 +2,6 @@
 
 #[rustfmt::skip]
 #[expect(
-    clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
     clippy::pedantic,
     unreachable_pub,

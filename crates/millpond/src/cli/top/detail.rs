@@ -55,10 +55,10 @@ type Fact = (&'static str, String, Style);
 
 fn facts(queue: &Queue, looks: Looks) -> Vec<Fact> {
     let stats = &queue.stats;
-    let (state, style) = standing(queue, looks);
+    let (word, style) = standing(queue, looks);
     let plain = |name, value: String| (name, value, looks.plain());
     vec![
-        ("state", state, style),
+        ("state", word, style),
         plain("ready", format!("{} ({})", count(stats.ready), size(stats.bytes))),
         plain("in work", count(stats.leased)),
         plain("later", format!("{} delayed, {} failed", count(stats.delayed), count(stats.backoff))),
