@@ -402,6 +402,11 @@ impl Client {
         self.json(request, Duration::ZERO).await
     }
 
+    /// Whatever there is below `/v1`, for what has no call of its own here.
+    pub async fn fetch<A: DeserializeOwned>(&self, path: &[&str]) -> Result<A, ClientError> {
+        self.get(path).await
+    }
+
     fn url(&self, path: &[&str]) -> Url {
         let mut url = self.base.clone();
         // Pushing segments escapes them, so that no name can reach another path.

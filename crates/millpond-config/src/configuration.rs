@@ -5,6 +5,7 @@
 use crate::callbacks::Callbacks;
 use crate::cors::Cors;
 use crate::route::Route;
+use crate::scaler::Scaler;
 use crate::secret::SigningKey;
 use crate::tls::Tls;
 use millpond_core::name::Name;
@@ -40,6 +41,8 @@ pub struct Configuration {
     pub cors: Option<Cors>,
     /// Who may be told of the end of a message; `None`: nobody.
     pub callbacks: Option<Callbacks>,
+    /// Where autoscalers ask; `None`: nowhere.
+    pub scaler: Option<Scaler>,
 }
 
 impl Default for Configuration {
@@ -55,6 +58,7 @@ impl Default for Configuration {
             routes: Vec::new(),
             cors: None,
             callbacks: None,
+            scaler: None,
         }
     }
 }

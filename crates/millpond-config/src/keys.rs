@@ -26,6 +26,7 @@ pub(crate) static TOP: Table = Table {
         "routes",
         "cors",
         "callbacks",
+        "scaler",
     ],
     unsupported: &["auth", "alerts"],
 };
@@ -148,6 +149,8 @@ pub(crate) static CALLBACKS: Table = Table {
     unsupported: &[],
 };
 
+pub(crate) static SCALER: Table = Table { title: "scaler", supported: &["listen"], unsupported: &[] };
+
 pub(crate) static TABLES: &[&Table] = &[
     &TOP,
     &TARGET,
@@ -161,6 +164,7 @@ pub(crate) static TABLES: &[&Table] = &[
     &ROUTE,
     &CORS,
     &CALLBACKS,
+    &SCALER,
 ];
 
 /// What to do about a `key` that `table` does not have.
@@ -176,14 +180,14 @@ pub(crate) fn advice(key: &str, table: &Table) -> String {
         .collect();
     match elsewhere[..] {
         [] => format!("remove it; the keys here are {}", table.supported.join(", ")),
-        [""] => format!("`{key}` belongs at the top of the file, before the first [table]"),
+        ["", ..] => format!("`{key}` belongs at the top of the file, before the first [table]"),
         _ => format!("`{key}` belongs in [{}]", elsewhere.join("] or [")),
     }
 }
 
 /// The candidate nearest to `word`, if one is near enough to have been meant. Distance: Damerau-Levenshtein, at
 /// most a third of the longer word; case and `-` for `_` cost nothing.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const LENGTH_MAX: usize = 100;
     if word.len() > LENGTH_MAX {
         return None;

@@ -15,6 +15,7 @@ use crate::keys;
 use crate::load::ReadFile;
 use crate::quantity::format_size;
 use crate::routes;
+use crate::scaler;
 use crate::secret::secret;
 use crate::section::Section;
 use crate::transport::transport;
@@ -57,6 +58,7 @@ pub(crate) fn configuration(
     reserve(report, top);
     configuration.callbacks = callbacks::callbacks(report, top, files);
     configuration.cors = cors::cors(report, top);
+    configuration.scaler = scaler::scaler(report, top, configuration.listen);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
 }

@@ -72,6 +72,7 @@ pub fn reference_toml() -> String {
     route(&mut page);
     cors(&mut page);
     callbacks(&mut page);
+    scaler(&mut page);
     page.text.trim_start().to_owned()
 }
 
@@ -433,6 +434,18 @@ fn route(page: &mut Page) {
         "schema",
         "\"schemas/example.json\"",
         "What bodies must look like: a file with a JSON Schema, relative to the directory of this one. It may refer to\nitself only, and its patterns have no look-around and no back-references. A body that is not JSON is refused\nwith 415 or 422, one that does not fit with 422. Default: any body.",
+    );
+}
+
+fn scaler(page: &mut Page) {
+    page.table(
+        "[scaler]",
+        "Where autoscalers ask: KEDA's external scaler over gRPC. docs/guide/scaling.md has examples.",
+    );
+    page.optional(
+        "listen",
+        "\"127.0.0.1:8090\"",
+        "IP address and port. Anything but loopback needs `--insecure`. Default: nobody can ask.",
     );
 }
 

@@ -51,6 +51,7 @@ impl Promise {
 /// A rate of events with exponential forgetting, free of the bias towards zero at the start.
 #[derive(Debug, Clone)]
 pub struct Meter {
+    memory_seconds: f64,
     began: Option<Mono>,
     at: Mono,
     weight: f64,
@@ -59,7 +60,12 @@ pub struct Meter {
 impl Meter {
     /// A meter that has seen nothing.
     pub fn new() -> Self {
-        Self { began: None, at: Mono(0), weight: 0.0 }
+        Self::over(METER_SECONDS)
+    }
+
+    /// The same with another time constant of its forgetting.
+    pub fn over(memory_seconds: f64) -> Self {
+        Self { memory_seconds, began: None, at: Mono(0), weight: 0.0 }
     }
 
     /// Counts `events` at `now`.
@@ -73,14 +79,19 @@ impl Meter {
     }
 
     fn decayed(&self, now: Mono) -> f64 {
-        self.weight * (-now.since(self.at).as_secs_f64() / METER_SECONDS).exp()
+        self.weight * (-now.since(self.at).as_secs_f64() / self.memory_seconds).exp()
+    }
+
+    /// Events per second over the whole memory, as if nothing had come before the first one: a single event is no rate.
+    pub fn sustained_per_second(&self, now: Mono) -> f64 {
+        self.decayed(now) / self.memory_seconds
     }
 
     /// Events per second at `now`. The first second counts as a whole one.
     pub fn per_second(&self, now: Mono) -> f64 {
         let Some(began) = self.began else { return 0.0 };
         let age = now.since(began).as_secs_f64().max(1.0);
-        self.decayed(now) / (METER_SECONDS * (1.0 - (-age / METER_SECONDS).exp()))
+        self.decayed(now) / (self.memory_seconds * (1.0 - (-age / self.memory_seconds).exp()))
     }
 }
 
@@ -285,6 +296,18 @@ mod tests {
                 assert!((rate - 3.0).abs() < 0.6, "{rate} after {call}");
             }
         }
+    }
+
+    #[test]
+    fn one_event_is_no_rate_and_a_steady_one_is_found_from_below() {
+        let mut meter = Meter::over(60.0);
+        meter.count(1.0, at(0.0));
+        assert!((meter.sustained_per_second(at(0.0)) - 1.0 / 60.0).abs() < 1e-9);
+        for call in 1..=1_800_u32 {
+            meter.count(1.0, at(f64::from(call) / 3.0));
+            assert!(meter.sustained_per_second(at(f64::from(call) / 3.0)) < 3.05, "{call}");
+        }
+        assert!((meter.sustained_per_second(at(600.0)) - 3.0).abs() < 0.05);
     }
 
     #[test]

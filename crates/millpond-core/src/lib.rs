@@ -17,6 +17,7 @@ pub mod ramp;
 pub mod rate;
 pub mod record;
 pub mod replay;
+pub mod scaling;
 pub mod settings;
 pub mod stats;
 pub mod time;

@@ -6,6 +6,7 @@ use crate::breaker::BreakerState;
 use crate::forecast::{Correction, PromiseRecord};
 use crate::message::{AttemptOutcome, Criticality};
 use crate::name::Name;
+use crate::scaling::Demand;
 use std::time::Duration;
 
 /// Upper bounds of the histogram buckets in seconds: OpenTelemetry's for messaging, and on to a day because
@@ -179,10 +180,12 @@ pub struct QueueStats {
     pub blocked: u64,
     /// Messages in work at once: the cap for a target, what is leased for pull workers.
     pub workers: u64,
-    /// Ready messages per worker.
+    /// Ready messages per worker; where there is none, all of them.
     pub backlog_per_worker: f64,
-    /// Workers that would keep the promise (or the arrivals, without one).
+    /// Workers that would keep the promise.
     pub workers_wanted: u64,
+    /// What they would be wanted for.
+    pub demand: Demand,
     /// The most workers that the caps allow; 0: no cap.
     pub workers_ceiling: u64,
     /// Mean work per message; the expected one until measured, 0 if unknown.

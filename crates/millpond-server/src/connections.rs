@@ -8,15 +8,19 @@ use crate::limits::Limits;
 use crate::router::answer;
 use crate::shared::Shared;
 use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
 use http::Version;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use std::convert::Infallible;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -24,6 +28,8 @@ use tokio::time::Instant;
 
 /// Pause after a failed accept: it fails again at once while the process has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Answers up to this size leave with their head.
+const SENT_AT_ONCE_BYTES: u64 = 64 << 10;
 /// HTTP/2: how often a silent peer is asked for a sign of life.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
@@ -95,6 +101,40 @@ impl Drop for Running {
         self.0.idle_since_millis.store(millis, Ordering::Relaxed);
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// A body that is still being sent: until its end the connection is not silent, however long nothing is said.
+struct Sending {
+    body: Body,
+    _running: Running,
+}
+
+impl hyper::body::Body for Sending {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Counts the request as under way until its answer is sent. A small answer is with its head.
+fn until_written(response: Response, running: Running) -> Response {
+    if hyper::body::Body::size_hint(response.body()).exact().is_some_and(|size| size <= SENT_AT_ONCE_BYTES) {
+        return response;
+    }
+    response.map(|body| Body::new(Sending { body, _running: running }))
 }
 
 /// Waits until connections shall end at least as `awaited` says.
@@ -195,8 +235,7 @@ impl Connections {
                         activity.set_handed_over(Some(handed_over));
                         socket.begins_answer();
                     }
-                    drop(running);
-                    Ok::<_, Infallible>(response)
+                    Ok::<_, Infallible>(until_written(response, running))
                 }
             })
         };

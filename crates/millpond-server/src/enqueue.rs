@@ -180,6 +180,7 @@ pub(crate) async fn accept(
         .enqueue(queue.clone(), vec![message])
         .await
         .map_err(|error| refused(&error, queue.as_str()))?;
+    shared.arrivals.came(&queue);
     drop(room);
     let accepted = match results.pop().expect("one answer per message") {
         Ok(accepted) => accepted,
@@ -303,6 +304,7 @@ pub(crate) async fn enqueue_batch(
         .enqueue(queue.clone(), messages)
         .await
         .map_err(|error| refused(&error, queue.as_str()))?;
+    shared.arrivals.came(&queue);
     let mut results = results.into_iter();
     let mut next = || match results.next().expect("one answer per message") {
         Ok(accepted) => batch_acceptance(&shared, &accepted),

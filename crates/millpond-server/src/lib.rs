@@ -25,6 +25,7 @@ mod queues;
 mod replays;
 mod router;
 mod routes;
+mod scaler;
 mod schemas;
 mod serve;
 mod shared;
@@ -38,5 +39,5 @@ mod waiting;
 mod workers;
 
 pub use limits::Limits;
-pub use serve::{ServeError, ServerOptions, check_targets, serve};
+pub use serve::{Listeners, ServeError, ServerOptions, check_targets, serve};
 pub use tls::TlsError;

@@ -148,6 +148,7 @@ impl Snapshot {
         self.gauge(encoder, "millpond_queue_capacity_per_second", help, |stats| {
             Some(stats.capacity_per_second)
         })?;
+        self.encode_workers(encoder)?;
         let help = "Callers who wait at the door for room";
         self.gauge(encoder, "millpond_queue_blocked", help, |stats| Some(stats.blocked as f64))?;
         let help = "1 if nothing is handed out for this reason, whatever waits";
@@ -159,6 +160,28 @@ impl Snapshot {
         self.gauge(encoder, "millpond_queue_insurmountable", help, |stats| {
             Some(f64::from(u8::from(stats.insurmountable)))
         })
+    }
+
+    /// What autoscalers follow.
+    fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
+        type Of = fn(&QueueStats) -> Option<f64>;
+        let metrics: [(&str, &str, Of); 4] = [
+            ("millpond_queue_workers", "Messages in work at once", |stats| Some(stats.workers as f64)),
+            ("millpond_queue_workers_wanted", "Workers that would keep the promise", |stats| {
+                Some(stats.workers_wanted as f64)
+            }),
+            (
+                "millpond_queue_workers_ceiling",
+                "The most workers that the caps allow; absent without a cap",
+                |stats| (stats.workers_ceiling > 0).then_some(stats.workers_ceiling as f64),
+            ),
+            (
+                "millpond_queue_backlog_per_worker",
+                "Ready messages per worker; where there is none, all of them",
+                |stats| Some(stats.backlog_per_worker),
+            ),
+        ];
+        metrics.into_iter().try_for_each(|(name, help, value)| self.gauge(encoder, name, help, value))
     }
 
     fn encode_promises(&self, encoder: &mut DescriptorEncoder<'_>) -> Written {
@@ -380,11 +403,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_metric_of_the_contract_is_there_under_its_name() {
+    /// The metrics of one queue and one target.
+    fn text() -> String {
         let mut stats = QueueStats {
             predicted_wait: Some(Duration::from_secs(2)),
             drain: Some(Duration::from_secs(3)),
+            workers: 3,
+            workers_wanted: 4,
+            workers_ceiling: 5,
+            backlog_per_worker: 7.5,
             ..QueueStats::default()
         };
         stats.totals.accepted_by_criticality = [1, 7, 0, 3];
@@ -393,7 +420,7 @@ mod tests {
         stats.promises.error.observe(Duration::from_millis(400));
         stats.promises.by_p90 = 3;
         stats.promises.late = 1;
-        let text = Snapshot {
+        Snapshot {
             queues: vec![QueueView {
                 name: Name::new("q").unwrap(),
                 settings: QueueSettings::default(),
@@ -405,7 +432,12 @@ mod tests {
             waiting_callers: 0,
             callbacks_disabled: Some(3),
         }
-        .text();
+        .text()
+    }
+
+    #[test]
+    fn every_metric_of_the_contract_is_there_under_its_name() {
+        let text = text();
         for line in [
             r#"millpond_queue_messages{queue="q",state="ready"} 0.0"#,
             r#"millpond_queue_bytes{queue="q"} 0.0"#,
@@ -415,6 +447,10 @@ mod tests {
             r#"millpond_queue_drain_seconds{queue="q"} 3.0"#,
             r#"millpond_queue_capacity_per_second{queue="q"} 0.0"#,
             r#"millpond_queue_insurmountable{queue="q"} 0.0"#,
+            r#"millpond_queue_workers{queue="q"} 3.0"#,
+            r#"millpond_queue_workers_wanted{queue="q"} 4.0"#,
+            r#"millpond_queue_workers_ceiling{queue="q"} 5.0"#,
+            r#"millpond_queue_backlog_per_worker{queue="q"} 7.5"#,
             r#"millpond_accepted_total{queue="q",criticality="critical-plus"} 1"#,
             r#"millpond_accepted_total{queue="q",criticality="critical"} 7"#,
             r#"millpond_accepted_total{queue="q",criticality="sheddable-plus"} 0"#,

@@ -12,6 +12,7 @@ use crate::limits::Limits;
 use crate::push::driver::{Driver, Target, targets};
 use crate::router::router;
 use crate::routes::Routes;
+use crate::scaler::{self, Scaler};
 use crate::shared::{ResultLimits, Shared};
 use crate::targets::TargetUrls;
 use crate::tls::TlsError;
@@ -37,6 +38,21 @@ pub struct ServerOptions {
     pub limits: Limits,
     /// Size of the journal's segments; `None`: the engine's default. Small ones suit small disks and tests.
     pub segment_bytes: Option<u32>,
+}
+
+/// Where a server listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For HTTP.
+    pub http: TcpListener,
+    /// For autoscalers, over gRPC.
+    pub scaler: Option<TcpListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(http: TcpListener) -> Self {
+        Self { http, scaler: None }
+    }
 }
 
 /// Why a server did not start, or stopped on its own.
@@ -81,7 +97,7 @@ pub enum ServeError {
     Engine(String),
 }
 
-/// Opens the engine and serves it on `listener` until `shutdown` is ready; then stops in order: no new work, running
+/// Opens the engine and serves it on `listeners` until `shutdown` is ready; then stops in order: no new work, running
 /// push calls finish or are given back, connections end, and the engine stops last.
 ///
 /// # Errors
@@ -91,12 +107,16 @@ pub enum ServeError {
 /// If opening or stopping the engine panics, which is a fault of ours.
 pub async fn serve(
     options: ServerOptions,
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let ServerOptions { configuration, insecure, limits, segment_bytes } = options;
-    let address = listener.local_addr().map_err(ServeError::Listener)?;
+    let listeners = listeners.into();
+    let address = listeners.http.local_addr().map_err(ServeError::Listener)?;
     check_exposure(address, insecure)?;
+    if let Some(scaler) = &listeners.scaler {
+        check_exposure(scaler.local_addr().map_err(ServeError::Listener)?, insecure)?;
+    }
     check_headers(&configuration)?;
     let targets =
         targets(&configuration.targets).map_err(|(target, source)| ServeError::Tls { target, source })?;
@@ -122,11 +142,12 @@ pub async fn serve(
         cors: configuration.cors.as_ref().map(Cors::new),
         answers: Answers::default(),
         callbacks: desk,
+        arrivals: Arc::default(),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
     });
-    let server = Server::start(shared, targets, listener, calls);
+    let server = Server::start(shared, targets, listeners, calls);
     tracing::info!(%address, queues = configuration.queues.len(), targets = configuration.targets.len(), "serving");
     let failure = tokio::select! {
         () = shutdown => None,
@@ -196,18 +217,22 @@ struct Server {
     /// Tells the sender of callbacks to end.
     quiet: watch::Sender<bool>,
     callbacks: JoinHandle<()>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    fn start(shared: Arc<Shared>, targets: Arc<[Target]>, listener: TcpListener, calls: Calls) -> Self {
+    fn start(shared: Arc<Shared>, targets: Arc<[Target]>, listeners: Listeners, calls: Calls) -> Self {
         let driver = Driver::new(Arc::clone(&shared), targets);
         let (close, closing) = watch::channel(Closing::Not);
+        let scaler = Scaler::new(Arc::clone(&shared), closing.clone());
         let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
         let (quiet, is_quiet) = watch::channel(false);
         let callbacks = tokio::spawn(callbacks::run(Arc::clone(&shared), is_quiet));
-        let tasks =
-            [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
+        let mut tasks = vec![
+            tokio::spawn(driver.clone().run(calls)),
+            tokio::spawn(connections.clone().accept(listeners.http)),
+        ];
+        tasks.extend(listeners.scaler.map(|listener| tokio::spawn(scaler::accept(listener, scaler))));
         Self { shared, driver, connections, close, quiet, callbacks, tasks }
     }
 

@@ -10,6 +10,7 @@ use crate::errors::{Refusal, draining};
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::routes::Routes;
+use crate::scaler::arrivals::Arrivals;
 use crate::targets::TargetUrls;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) cors: Option<Cors>,
     /// The targets' own answers, for those who wait for them.
     pub(crate) answers: Answers,
+    /// Who hears of work that arrives.
+    pub(crate) arrivals: Arc<Arrivals>,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

@@ -11,6 +11,7 @@ pub mod outcome;
 pub mod plan;
 pub mod promises;
 pub mod queued;
+pub mod scaling;
 pub mod simulate;
 pub mod text;
 pub mod workload;

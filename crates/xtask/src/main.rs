@@ -8,6 +8,8 @@ mod faults;
 mod fixture;
 mod fuzz;
 mod mutants;
+#[cfg(test)]
+mod proto;
 mod swarm;
 mod tidy;
 

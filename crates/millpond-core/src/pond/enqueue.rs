@@ -265,6 +265,7 @@ impl Pond {
     fn count_arrival(&mut self, number: QueueNumber, outlook: Option<Outlook>, now: Now) {
         let queue = self.queue_mut(number);
         queue.arrivals.count(1.0, now.mono);
+        queue.arrivals_long.count(1.0, now.mono);
         let arrivals = queue.arrivals.per_second(now.mono);
         if outlook.is_some_and(|outlook| arrivals > outlook.capacity_per_second) {
             queue.exceeded_since.get_or_insert(now.mono);

@@ -7,6 +7,8 @@ use super::order::Direction;
 use crate::command::QueueView;
 use crate::forecast::{Outlook, Promise, seconds};
 use crate::message::QueueNumber;
+use crate::rate::Rate;
+use crate::scaling::Demand;
 use crate::stats::QueueStats;
 use crate::time::{Mono, Now};
 use std::time::Duration;
@@ -66,7 +68,11 @@ impl Pond {
         let expected = queue.settings.expected_service_time.map(|time| time.as_secs_f64());
         // Of work that begins together, the shortest ends first: before each place has had its turn, what was
         // measured is too short.
-        let turns = self.ceiling(number).min(SERVICE_TURNS_MAX);
+        let turns = match self.ceiling(number) {
+            // Nobody knows how many places there are.
+            0 => SERVICE_TURNS_MAX,
+            places => places.min(SERVICE_TURNS_MAX),
+        };
         let is_known = u64::from(queue.service.samples()) >= turns;
         let measured = queue.service.mean_seconds().filter(|_| is_known || expected.is_none());
         // A service too short to measure must not make the capacity infinite.
@@ -100,6 +106,7 @@ impl Pond {
         let workers = self.workers(number);
         let ceiling = self.ceiling(number);
         let promise = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER);
+        let demand = self.demand(number, now.mono);
         QueueStats {
             ready: ready + queue.arriving,
             delayed: queue.delayed,
@@ -128,8 +135,9 @@ impl Pond {
             held: self.held(number),
             blocked: queue.blocked.callers(),
             workers,
-            backlog_per_worker: if workers > 0 { ready as f64 / workers as f64 } else { 0.0 },
-            workers_wanted: self.workers_wanted(number, ready, arrivals, ceiling),
+            backlog_per_worker: demand.waiting as f64 / workers.max(1) as f64,
+            workers_wanted: demand.workers(),
+            demand,
             workers_ceiling: ceiling,
             service_time: seconds(self.service_seconds(number).unwrap_or(0.0)),
             totals: queue.totals.clone(),
@@ -163,21 +171,27 @@ impl Pond {
         }
     }
 
-    /// Workers that carry the arrivals and work off what waits within the promise (L = λ × W), and never more than
-    /// the ceiling; at least as many as are at work, so that a scaler takes none away in the middle of it.
-    fn workers_wanted(&self, number: QueueNumber, ready: u64, arrivals: f64, ceiling: u64) -> u64 {
+    /// What the queue needs workers for.
+    fn demand(&self, number: QueueNumber, now: Mono) -> Demand {
         let queue = self.queue_ref(number);
-        let least = (queue.leased.len() as u64).max(u64::from(ready > 0));
-        let Some(service) = self.service_seconds(number) else { return least };
-        let within = queue.settings.max_wait.unwrap_or(INSURMOUNTABLE_AFTER).as_secs_f64();
-        let wanted = (arrivals + ready as f64 / within) * service;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "not negative, saturates"
-        )]
-        let wanted = (wanted - 1e-9).ceil().max(0.0) as u64;
-        let wanted = wanted.max(least);
-        if ceiling > 0 { wanted.min(ceiling) } else { wanted }
+        let target = queue.target.map(|index| &self.targets[index]);
+        let by_rate = target.and_then(|target| target.settings.rate).map(Rate::per_second);
+        let over_pauses =
+            target.filter(|target| target.is_throttling(now)).and_then(|_| queue.busy.at_most_per_second());
+        Demand {
+            waiting: queue.ready.len() + queue.arriving,
+            blocked: queue.ready.blocked(),
+            backing_off: queue.backoff.len() as u64,
+            in_work: queue.leased.len() as u64,
+            oldest_waiting: self.ages(number, now)[0],
+            recent_per_second: queue.arrivals.sustained_per_second(now),
+            long_per_second: queue.arrivals_long.sustained_per_second(now),
+            completions_per_second: queue.completions.per_second(now),
+            service_seconds: self.service_seconds(number),
+            promise: queue.settings.max_wait,
+            starts_per_second_max: by_rate.into_iter().chain(over_pauses).reduce(f64::min),
+            ceiling: Some(self.ceiling(number)).filter(|ceiling| *ceiling > 0),
+            stopped: self.draining || self.held(number).is_some(),
+        }
     }
 }

@@ -16,6 +16,7 @@ use crate::forecast::{BusyThroughput, Calibration, Meter, ReturnTimes, ServiceTi
 use crate::identity::Seq;
 use crate::message::{Criticality, Phase, QueueNumber};
 use crate::name::Name;
+use crate::scaling::{LONG_SECONDS, RECENT_SECONDS};
 use crate::settings::{OnExpiry, QueueSettings};
 use crate::stats::{Held, Totals};
 use crate::time::Mono;
@@ -72,6 +73,8 @@ pub(super) struct Queue {
     pub(super) replays: Replays,
     pub(super) totals: Totals,
     pub(super) arrivals: Meter,
+    /// The same with a longer memory.
+    pub(super) arrivals_long: Meter,
     pub(super) completions: Meter,
     pub(super) service: ServiceTime,
     pub(super) busy: BusyThroughput,
@@ -115,7 +118,8 @@ impl Queue {
             waiters,
             replays: Replays::default(),
             totals: Totals::default(),
-            arrivals: Meter::new(),
+            arrivals: Meter::over(RECENT_SECONDS),
+            arrivals_long: Meter::over(LONG_SECONDS),
             completions: Meter::new(),
             service: ServiceTime::default(),
             busy: BusyThroughput::default(),

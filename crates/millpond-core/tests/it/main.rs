@@ -42,6 +42,7 @@ mod replay;
 mod restart;
 mod restart_targets;
 mod rig;
+mod scaling;
 mod settings;
 mod throttling;
 mod words;

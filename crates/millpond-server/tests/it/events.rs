@@ -3,7 +3,9 @@
 //! Owns the tests of the stream. Must never depend on how long something takes.
 
 use crate::harness::{Server, configuration, eventually, within};
+use millpond_server::Limits;
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -167,4 +169,23 @@ async fn streams_end_when_the_server_stops_and_nothing_is_kept_of_a_reader_who_l
     reader.expect("ready").await;
     server.stop().await;
     assert!(reader.next().await.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_in_which_nothing_happens_outlives_the_time_for_silent_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let limits = Limits { head_timeout: Duration::from_millis(50), ..Limits::default() };
+    let server = Server::start_with(configuration(directory.path()), limits).await;
+    let accepted = server.enqueue("q", "work").await;
+    let mut reader = Reader::open(&server, accepted["status_url"].as_str().unwrap(), "").await;
+    reader.head().await;
+    reader.expect("ready").await;
+    for _ in 0..3 {
+        // A connection on which nothing is asked, begun later, is ended by then.
+        let mut silent = server.connect().await;
+        assert_eq!(within(silent.read(&mut [0; 1])).await.unwrap_or(0), 0);
+    }
+    let _leased = server.lease("q", &json!({"max": 1})).await;
+    reader.expect("leased").await;
+    server.stop().await;
 }

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use millpond_config::{Configuration, Target};
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
-use millpond_server::{Limits, ServeError, ServerOptions, serve};
+use millpond_server::{Limits, Listeners, ServeError, ServerOptions, serve};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -26,6 +26,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 /// A running server; ends when told to, or with the test's runtime.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Where autoscalers ask, if the configuration says so.
+    pub(crate) scaler: Option<SocketAddr>,
     pub(crate) client: Client<HttpConnector, Full<Bytes>>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), ServeError>>,
@@ -105,12 +107,17 @@ impl Server {
         let address = SocketAddr::from(([127, 0, 0, 1], listener.local_addr().unwrap().port()));
         let (stop, stopped) = oneshot::channel::<()>();
         let options = ServerOptions { segment_bytes: options.segment_bytes.or(Some(1 << 20)), ..options };
-        let task = tokio::spawn(serve(options, listener, async {
+        let scaler = match options.configuration.scaler {
+            Some(scaler) => Some(TcpListener::bind(scaler.listen).await.unwrap()),
+            None => None,
+        };
+        let scaler_address = scaler.as_ref().map(|listener| listener.local_addr().unwrap());
+        let task = tokio::spawn(serve(options, Listeners { http: listener, scaler }, async {
             // A test that forgets to stop the server stops it by dropping the sender.
             let _ = stopped.await;
         }));
         let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        let server = Self { address, client, stop: Some(stop), task };
+        let server = Self { address, scaler: scaler_address, client, stop: Some(stop), task };
         eventually("the server is ready", async || server.get("/readyz").await.status == 200).await;
         server
     }

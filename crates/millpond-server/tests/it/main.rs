@@ -28,5 +28,6 @@ mod problems;
 mod push;
 mod replays;
 mod routes;
+mod scaler;
 mod stop;
 mod targets;

@@ -10,6 +10,7 @@ mod indexes;
 mod promises;
 mod replay;
 mod rest;
+mod scaling;
 mod session;
 mod swarm;
 mod unreadable;

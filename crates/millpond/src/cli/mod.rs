@@ -21,6 +21,7 @@ mod send;
 mod serve;
 mod simulate;
 mod targets;
+mod top;
 mod work;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -68,6 +69,7 @@ enum Command {
     Queues(queues::QueuesCommand),
     Dead(dead::Dead),
     Targets(targets::TargetsCommand),
+    Top(top::Top),
     Journal(journal::Journal),
     Completions(completions::Completions),
 }
@@ -77,7 +79,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
     ("Put work in, do it, follow it", &["send", "work", "messages"]),
-    ("Operate", &["queues", "targets", "dead", "journal", "completions"]),
+    ("Operate", &["top", "queues", "targets", "dead", "journal", "completions"]),
 ];
 
 /// Runs the command line of this process.
@@ -125,6 +127,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Queues(command) => quiet()?.block_on(command.run(out)),
         Command::Targets(command) => quiet()?.block_on(command.run(out)),
         Command::Dead(command) => quiet()?.block_on(command.run(out)),
+        Command::Top(command) => quiet()?.block_on(command.run(out)),
     }
 }
 

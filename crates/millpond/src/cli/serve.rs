@@ -5,10 +5,10 @@
 use super::arguments;
 use super::failure::{Failure, tell};
 use clap::{Args, ValueEnum};
-use millpond_config::{Configuration, Loaded, parse_listen};
+use millpond_config::{Configuration, Loaded, Scaler, parse_listen};
 use millpond_core::name::Name;
 use millpond_engine::engine::OpenError;
-use millpond_server::{ServeError, ServerOptions};
+use millpond_server::{Listeners, ServeError, ServerOptions};
 use serde_json::json;
 use std::io::{self, IsTerminal as _, Write};
 use std::net::SocketAddr;
@@ -84,8 +84,10 @@ impl Serve {
         if millpond_config::check_exposure(listen, false).is_err() {
             tracing::warn!(%listen, "open to whoever can reach this address: nobody is asked who they are (--insecure)");
         }
-        let listener = TcpListener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))?;
-        let started = Started { address: listener.local_addr()?, configuration: configuration.clone(), path };
+        let listeners = self.listeners(&configuration).await?;
+        let scaler = listeners.scaler.as_ref().map(TcpListener::local_addr).transpose()?;
+        let address = listeners.http.local_addr()?;
+        let started = Started { address, scaler, configuration: configuration.clone(), path };
         let data = configuration.data.clone();
         let options = ServerOptions { configuration, insecure: self.insecure, ..ServerOptions::default() };
         // The server looks at this future for the first time when it serves: the banner promises nothing too early.
@@ -96,9 +98,20 @@ impl Serve {
                 asked_to_stop().await;
             }
         };
-        let served = millpond_server::serve(options, listener, shutdown).await;
+        let served = millpond_server::serve(options, listeners, shutdown).await;
         served.map_err(|error| not_served(&error, &data))?;
         Ok(printed?)
+    }
+
+    async fn listeners(&self, configuration: &Configuration) -> Result<Listeners, Failure> {
+        let bind =
+            async |listen| TcpListener::bind(listen).await.map_err(|error| cannot_listen(listen, &error));
+        let http = bind(configuration.listen).await?;
+        let Some(Scaler { listen }) = configuration.scaler else { return Ok(http.into()) };
+        millpond_config::check_exposure(listen, self.insecure).map_err(|error| {
+            Failure::usage("autoscalers would not be the only ones to ask", format!("[scaler] {error}"))
+        })?;
+        Ok(Listeners { http, scaler: Some(bind(listen).await?) })
     }
 }
 
@@ -191,6 +204,7 @@ async fn next(terminate: &mut Signal, interrupt: &mut Signal) {
 /// What is told once the server serves.
 struct Started {
     address: SocketAddr,
+    scaler: Option<SocketAddr>,
     configuration: Configuration,
     path: Option<PathBuf>,
 }
@@ -205,7 +219,11 @@ impl Started {
         if json {
             let queues: Vec<&str> = self.configuration.queues.keys().map(Name::as_str).collect();
             let data = self.configuration.data.display().to_string();
-            writeln!(out, "{}", json!({"url": self.url(), "data": data, "queues": queues}))?;
+            let mut document = json!({"url": self.url(), "data": data, "queues": queues});
+            if let Some(scaler) = self.scaler {
+                document["scaler"] = json!(scaler.to_string());
+            }
+            writeln!(out, "{document}")?;
             out.flush()?;
         }
         Ok(())
@@ -222,6 +240,7 @@ impl Started {
             format!("  data           {}", self.configuration.data.display()),
             format!("  configuration  {configuration}"),
         ];
+        lines.extend(self.scaler.map(|scaler| format!("  autoscalers    {scaler} (KEDA's external scaler)")));
         let names: Vec<&str> = self.configuration.queues.keys().map(Name::as_str).collect();
         let declared = if names.is_empty() { "none declared".to_owned() } else { names.join(", ") };
         lines.push(format!("  queues         {declared}"));
@@ -243,19 +262,26 @@ mod tests {
 
     fn started(text: &str) -> Started {
         let configuration = millpond_config::parse(text, "millpond.toml").unwrap().configuration;
-        Started { address: ([127, 0, 0, 1], 4_711).into(), configuration, path: Some("millpond.toml".into()) }
+        Started {
+            address: ([127, 0, 0, 1], 4_711).into(),
+            scaler: None,
+            configuration,
+            path: Some("millpond.toml".into()),
+        }
     }
 
     #[test]
     fn the_first_line_of_the_banner_ends_in_the_address() {
         let banner = Started {
             address: ([127, 0, 0, 1], 4_711).into(),
+            scaler: Some(([127, 0, 0, 1], 4_712).into()),
             configuration: Configuration::default(),
             path: None,
         }
         .banner();
         assert!(banner.lines().next().unwrap().ends_with(" serves http://127.0.0.1:4711"), "{banner}");
         assert!(banner.contains("millpond queues create jobs --url http://127.0.0.1:4711"), "{banner}");
+        assert!(banner.contains("127.0.0.1:4712 (KEDA"), "{banner}");
     }
 
     #[test]

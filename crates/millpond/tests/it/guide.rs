@@ -38,6 +38,11 @@ fn every_example_of_the_guide_to_routes_does_what_it_says() {
 }
 
 #[test]
+fn every_example_of_the_guide_to_scaling_does_what_it_says() {
+    assert!(examples_of("docs/guide/scaling.md", "") > 2);
+}
+
+#[test]
 fn the_readme_s_examples_of_order_and_fairness_do_what_they_say() {
     assert!(examples_of("README.md", "## Order, fairness, freshness, overflow") > 3);
 }

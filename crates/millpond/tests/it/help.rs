@@ -18,6 +18,7 @@ fn no_line_of_any_help_is_longer_than_eighty_columns() {
         "messages show",
         "messages cancel",
         "messages result",
+        "top",
         "queues",
         "queues list",
         "queues show",

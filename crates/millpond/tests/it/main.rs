@@ -14,6 +14,7 @@ mod load;
 mod plan;
 mod process;
 mod serve;
+mod top;
 mod torture;
 mod usage;
 mod work;

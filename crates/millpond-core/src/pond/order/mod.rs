@@ -167,6 +167,11 @@ impl ReadySet {
         self.classes.iter().map(|class| class.ages.len() + class.blocked.len()).sum()
     }
 
+    /// How many of them wait for another one of their group.
+    pub(super) fn blocked(&self) -> u64 {
+        self.classes.iter().map(|class| class.blocked.len()).sum()
+    }
+
     /// Whether anything may be handed out.
     pub(super) fn has_eligible(&self) -> bool {
         self.classes.iter().any(|class| class.has_fresh() || class.has_retries())
