@@ -27,7 +27,7 @@ const DOWN_FOR: Duration = Duration::from_secs(1);
 /// How much longer than planned the queue may take before the run is given up, and what every kill may add.
 const PATIENCE_FACTOR: f64 = 4.0;
 const PATIENCE_PER_KILL: Duration = Duration::from_secs(30);
-const PATIENCE_MIN: Duration = Duration::from_mins(1);
+const PATIENCE_MIN: Duration = Duration::from_mins(5);
 
 /// What was seen of a run.
 #[derive(Debug)]

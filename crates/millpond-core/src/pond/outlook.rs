@@ -28,6 +28,7 @@ impl Pond {
         }
         let service_seconds = self.service_seconds(number);
         let (variation, correction) = (queue.service.variation(), queue.calibration.correction());
+        let at_cap = queue.settings.concurrency.is_some_and(|cap| queue.leased.len() >= cap as usize);
         let Some(target) = queue.target.map(|index| &self.targets[index]) else {
             let by_caps = queue
                 .settings
@@ -38,7 +39,9 @@ impl Pond {
                 (Some(measured), Some(caps)) => measured.min(caps),
                 (measured, caps) => measured.or(caps)?,
             };
-            return Some(Outlook { capacity_per_second, variation, hold: Duration::ZERO, correction });
+            let busy = at_cap || !queue.waiters.any();
+            let hold = Duration::ZERO;
+            return Some(Outlook { capacity_per_second, variation, busy, hold, correction });
         };
         if target.is_down() || self.unattended {
             return None;
@@ -57,7 +60,8 @@ impl Pond {
             Some(measured) if measured < by_caps => (measured, variation.max(THROTTLED_VARIATION)),
             _ => (by_caps, variation),
         };
-        Some(Outlook { capacity_per_second, variation, hold: target.throttled_for(now.mono), correction })
+        let (busy, hold) = (at_cap || !target.has_room(), target.throttled_for(now.mono));
+        Some(Outlook { capacity_per_second, variation, busy, hold, correction })
     }
 
     pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {
