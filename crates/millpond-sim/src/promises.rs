@@ -11,15 +11,12 @@ use crate::host::{Host, HostError, Outcome};
 use crate::queued::SimulationError;
 use crate::text;
 use fastrand::Rng;
-use millpond_core::command::{
-    CallOutcome, Command, Declared, Input, LeaseRequest, Leased, NewMessage, Reply, RequestId, SettleOutcome,
-    Settlement,
-};
+use millpond_core::command::{CallOutcome, Command, Declared, Input, NewMessage, Reply, RequestId};
 use millpond_core::forecast::{Correction, Promise};
 use millpond_core::identity::{Receipt, Seq};
-use millpond_core::message::{Criticality, Failure};
-use millpond_core::name::{Label, Name};
-use millpond_core::settings::{AdaptiveSettings, QueueSettings, TargetSettings};
+use millpond_core::message::Failure;
+use millpond_core::name::Name;
+use millpond_core::settings::{QueueSettings, TargetSettings};
 use millpond_core::time::Mono;
 use millpond_journal::Storage;
 use millpond_journal::simulated::SimulatedDisk;
@@ -36,8 +33,6 @@ const SEGMENT_BYTES: u32 = 4 << 20;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Promises of less are not compared: everybody can keep them.
 const PROMISE_MIN: Duration = Duration::from_secs(1);
-/// How long a worker waits for a message before it asks again.
-const WORKER_WAITS: Duration = Duration::from_secs(20);
 /// Time-out of the calls.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,27 +65,6 @@ impl Service {
     }
 }
 
-/// How the backend gets its work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// It is called, as many times at once as it has slots.
-    Push,
-    /// Its workers, one a slot, ask for a message when they have done the one before.
-    Pull,
-    /// It is called, and the limit finds itself below four times its slots. Beyond them, work takes longer in
-    /// proportion.
-    Adaptive,
-}
-
-/// Whose work it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mix {
-    /// All the same.
-    One,
-    /// That of five tenants, three fifths of it of the first; and three tenths of it is sheddable.
-    Many,
-}
-
 /// A load, a backend, and what goes wrong.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
@@ -114,10 +88,6 @@ pub struct Workload {
     pub expected_service_time: Duration,
     /// How many calls the backend works on at once.
     pub slots: u32,
-    /// How the backend gets its work.
-    pub way: Way,
-    /// Whose work it is.
-    pub mix: Mix,
     /// The share of calls that fail and are repeated.
     pub failing: f64,
     /// How long calls arrive.
@@ -139,8 +109,6 @@ impl Workload {
             service_time_later: service_time,
             expected_service_time: service_time,
             slots: 1,
-            way: Way::Push,
-            mix: Mix::One,
             failing: 0.0,
             length: Duration::from_hours(1),
         }
@@ -208,19 +176,17 @@ impl Workload {
 
     fn declared(&self) -> Result<Declared, SimulationError> {
         let (queue, target) = (Name::new("work")?, Name::new("backend")?);
-        let is_pushed = self.way != Way::Pull;
         let settings = QueueSettings {
-            target: is_pushed.then(|| target.clone()),
+            target: Some(target.clone()),
             expected_service_time: Some(self.expected_service_time),
             ..QueueSettings::default()
         };
-        let is_adaptive = self.way == Way::Adaptive;
         let backend = TargetSettings {
-            concurrency: if is_adaptive { self.slots * 4 } else { self.slots },
+            concurrency: self.slots,
             rate: None,
             timeout: TIMEOUT,
             hold_after_timeout: None,
-            adaptive: is_adaptive.then(AdaptiveSettings::default),
+            adaptive: None,
         };
         Ok(Declared { targets: vec![(target, backend)], queues: vec![(queue, settings)] })
     }
@@ -294,7 +260,6 @@ pub fn judge(kept: &[Kept], from: Duration, until: Duration) -> Option<Judgement
 /// Runs a workload and returns every promise that could be compared. The same seed gives the same run.
 pub fn compare(workload: &Workload, seed: u64) -> Result<Vec<Kept>, SimulationError> {
     let mut run = Run::new(workload, seed)?;
-    run.ask_for_work(if workload.way == Way::Pull { workload.slots } else { 0 })?;
     let mut arrival = workload.next_arrival(Duration::ZERO, &mut run.chance);
     loop {
         let arrives = (arrival < workload.length).then(|| Mono(0).plus(arrival));
@@ -308,14 +273,14 @@ pub fn compare(workload: &Workload, seed: u64) -> Result<Vec<Kept>, SimulationEr
         let Some(at) = work.into_iter().chain(host).min() else { break };
         run.now = run.now.max(at);
         run.host.run(run.now)?;
-        run.collect()?;
+        run.collect();
         if arrives == Some(at) {
             run.arrive()?;
             arrival = workload.next_arrival(arrival, &mut run.chance);
         } else if ends == Some(at) {
             run.end_call()?;
         }
-        run.collect()?;
+        run.collect();
     }
     Ok(run.kept)
 }
@@ -357,48 +322,16 @@ impl<'workload> Run<'workload> {
         if self.look.is_none_or(|(at, _)| self.now.since(at) >= LOOK_EVERY) {
             let request = self.host.ask(Command::Queue(self.queue.clone()), self.now)?;
             self.look = Some((self.now, request));
-            self.collect()?;
+            self.collect();
         }
-        let message = self.next_message();
-        let command = Command::Enqueue { queue: self.queue.clone(), messages: vec![message] };
+        let command = Command::Enqueue { queue: self.queue.clone(), messages: vec![NewMessage::default()] };
         let request = self.host.ask(command, self.now)?;
         self.asked.insert(request, self.now);
         Ok(())
     }
 
-    fn next_message(&mut self) -> NewMessage {
-        if self.workload.mix == Mix::One {
-            return NewMessage::default();
-        }
-        let number = self.chance.u8(0..10).saturating_sub(5);
-        let sheddable = self.chance.f64() < 0.3;
-        let criticality = if sheddable { Criticality::Sheddable } else { Criticality::Critical };
-        let tenant = Label::new(&format!("tenant-{number}")).ok();
-        NewMessage { criticality, tenant, ..NewMessage::default() }
-    }
-
-    /// So many workers that have nothing to do ask for a message each.
-    fn ask_for_work(&mut self, workers: u32) -> Result<(), HostError> {
-        for _ in 0..workers {
-            let wish = LeaseRequest {
-                queue: self.queue.clone(),
-                max: 1,
-                lease: None,
-                wait: WORKER_WAITS,
-                consumer: None,
-            };
-            self.host.ask(Command::Lease(wish), self.now)?;
-        }
-        Ok(())
-    }
-
     fn end_call(&mut self) -> Result<(), HostError> {
         let Some(Reverse((_, _, receipt))) = self.calls.pop() else { return Ok(()) };
-        if self.workload.way == Way::Pull {
-            let outcome = SettleOutcome::Complete { result: None };
-            self.host.ask(Command::Settle(vec![Settlement { receipt, outcome }]), self.now)?;
-            return self.ask_for_work(1);
-        }
         let outcome = if self.chance.f64() < self.workload.failing {
             CallOutcome::Failed {
                 failure: Failure::new("status", "answered 500", Some(500)),
@@ -411,8 +344,7 @@ impl<'workload> Run<'workload> {
     }
 
     /// Takes what came out of the engine.
-    fn collect(&mut self) -> Result<(), HostError> {
-        let mut idle = 0;
+    fn collect(&mut self) {
         for outcome in self.host.outcomes() {
             match outcome {
                 Outcome::Reply(request, Reply::Enqueued(Ok(answers))) => {
@@ -426,27 +358,16 @@ impl<'workload> Run<'workload> {
                         self.correction = view.stats.promise_correction;
                     }
                 }
-                Outcome::Reply(_, Reply::Leased(leased)) => {
-                    let leased: Vec<Leased> = leased.unwrap_or_default();
-                    idle += u32::from(leased.is_empty());
-                    for leased in leased {
-                        self.start_call(leased.receipt);
-                    }
-                }
                 Outcome::Reply(..) => {}
                 Outcome::Dispatch(_, leased, _) => self.start_call(leased.receipt),
             }
         }
-        self.ask_for_work(idle)
     }
 
     fn start_call(&mut self, receipt: Receipt) {
         let half = Mono(0).plus(self.workload.length / 2);
         let mean =
             if self.now < half { self.workload.service_time } else { self.workload.service_time_later };
-        // Beyond its slots, a backend that is not told to stop shares itself out.
-        let crowding = (self.calls.len() as f64 + 1.0) / f64::from(self.workload.slots);
-        let mean = if self.workload.way == Way::Adaptive { mean.mul_f64(crowding.max(1.0)) } else { mean };
         let took = self.workload.service.sample(mean, &mut self.chance).min(TIMEOUT);
         self.calls.push(Reverse((self.now.plus(took), receipt.seq, receipt)));
         if let Some((given, Some(promise), correction)) = self.open.remove(&receipt.seq) {

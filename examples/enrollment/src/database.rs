@@ -20,7 +20,7 @@ const RESERVED: u32 = 3;
 /// get fewer than it is allowed.
 const LOOKING: u32 = 5;
 /// How long it may take to come up: after a kill it replays its log first.
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_WITHIN: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// The role of the service.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
 /// How long a start may take.
-const START_WITHIN: Duration = Duration::from_secs(60);
+const START_WITHIN: Duration = Duration::from_mins(1);
 
 /// How a server is started.
 #[derive(Debug, Clone)]

@@ -276,7 +276,9 @@ fn lines(plan: &Plan) -> Vec<Line> {
         line("… refused: connecting failed", |run| some(run.database_away)),
         line("… given up by their caller after 5 s", |run| some(run.timed_out)),
         line("… failed otherwise", |run| some(run.failed_otherwise)),
-        line("tries repeated with the same key", |run| run.queue.as_ref().and(some(run.tries_repeated))),
+        line("tries repeated with the same key", |run| {
+            run.queue.as_ref().and_then(|_| some(run.tries_repeated))
+        }),
         line("accepted within (median / 99 %)", |run| {
             let (p50, p99) = (run.accept_p50_seconds?, run.accept_p99_seconds?);
             Some(format!("{} / {}", text::seconds(p50), text::seconds(p99)))

@@ -1,8 +1,8 @@
-//! Do promises claim too much? Steady load, a spike and a halved backend, over several seeds.
+//! Do promises claim too much? Steady load at several utilizations, over several seeds.
 //!
 //! Owns the cases and what is told of them. Must never choose promises by how they turned out.
 
-use super::{Kept, Mix, Service, Way, Workload, compare, rows};
+use super::{Kept, Service, Workload, compare};
 use crate::queued::SimulationError;
 use crate::text;
 use std::fmt::Write as _;
@@ -19,54 +19,29 @@ const WARM_AFTER: Duration = Duration::from_mins(1);
 /// Arrivals ÷ capacity.
 const UTILIZATIONS: [f64; 5] = [0.5, 0.7, 0.9, 1.0, 1.2];
 
-/// A row: a workload, and between which moments its promises were given.
+/// A row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
     /// What it is called.
     pub name: String,
-    /// Arrivals ÷ capacity, where they are steady.
-    pub utilization: Option<f64>,
+    /// Arrivals ÷ capacity.
+    pub utilization: f64,
     /// The workload.
     pub workload: Workload,
-    /// The first moment of its promises.
-    pub from: Duration,
-    /// The first moment after them.
-    pub until: Duration,
 }
 
 /// All cases, in the order of the table.
 pub fn cases() -> Vec<Case> {
-    let mut cases = Vec::new();
-    let ways = [
-        ("push", Way::Push, Mix::One, Service::Exponential),
-        ("push, constant work", Way::Push, Mix::One, Service::Constant),
-        ("pull", Way::Pull, Mix::One, Service::Exponential),
-        ("push, tenants and classes", Way::Push, Mix::Many, Service::Exponential),
-        ("push, adaptive limit", Way::Adaptive, Mix::One, Service::Exponential),
-    ];
-    for (name, way, mix, service) in ways {
-        for utilization in UTILIZATIONS {
-            let workload = steady(utilization, way, mix, service);
-            let (name, utilization) = (name.to_owned(), Some(utilization));
-            cases.push(Case { name, utilization, workload, from: WARM_AFTER, until: LENGTH });
-        }
-    }
-    cases.extend(spikes());
-    let halved =
-        Workload::all().into_iter().find(|workload| workload.service_time_later != workload.service_time);
-    if let Some(workload) = halved {
-        cases.extend(rows(&workload).into_iter().map(|row| Case {
-            name: row.name,
-            utilization: None,
-            workload: workload.clone(),
-            from: row.from,
-            until: row.until,
-        }));
-    }
-    cases
+    let kinds = [("push", Service::Exponential), ("push, constant work", Service::Constant)];
+    let case = |(name, service): (&str, Service), utilization| Case {
+        name: name.to_owned(),
+        utilization,
+        workload: steady(utilization, service),
+    };
+    kinds.into_iter().flat_map(|kind| UTILIZATIONS.map(|utilization| case(kind, utilization))).collect()
 }
 
-fn steady(utilization: f64, way: Way, mix: Mix, service: Service) -> Workload {
+fn steady(utilization: f64, service: Service) -> Workload {
     let rate = utilization * f64::from(SLOTS) / SERVICE_TIME.as_secs_f64();
     Workload {
         normal_per_second: rate,
@@ -75,45 +50,9 @@ fn steady(utilization: f64, way: Way, mix: Mix, service: Service) -> Workload {
         service_time_later: SERVICE_TIME,
         expected_service_time: SERVICE_TIME,
         slots: SLOTS,
-        way,
-        mix,
         length: LENGTH,
         ..Workload::small("steady", service)
     }
-}
-
-/// The spike of `enrollment`, ten seconds of it; and the same with a backend that halves in the middle of it. The spike
-/// before it, at the very beginning, is not counted.
-fn spikes() -> [Case; 3] {
-    let spike = Workload {
-        normal_per_second: 100.0,
-        burst_per_second: 2_000.0,
-        burst_for: Duration::from_secs(10),
-        burst_every: Duration::from_secs(80),
-        service_time: Duration::from_millis(80),
-        service_time_later: Duration::from_millis(80),
-        expected_service_time: Duration::from_millis(80),
-        slots: 40,
-        length: Duration::from_secs(160),
-        ..Workload::small("spike", Service::Exponential)
-    };
-    let halved = Workload {
-        service_time_later: Duration::from_millis(160),
-        length: Duration::from_secs(170),
-        ..spike.clone()
-    };
-    let case = |name: &str, workload: &Workload, from, until| Case {
-        name: name.to_owned(),
-        utilization: None,
-        workload: workload.clone(),
-        from: Duration::from_secs(from),
-        until: Duration::from_secs(until),
-    };
-    [
-        case("spike of enrollment", &spike, 80, 160),
-        case("… halved in it: promised before", &halved, 80, 85),
-        case("… halved in it: promised after", &halved, 85, 160),
-    ]
 }
 
 /// How well promises were kept, of those that promised a wait at all.
@@ -136,12 +75,10 @@ pub struct Calibrated {
 }
 
 impl Calibrated {
-    /// Judges the promises given in `from..until`; `None` if there are none.
-    pub fn of(kept: &[Kept], from: Duration, until: Duration) -> Option<Self> {
-        let counted: Vec<&Kept> = kept
-            .iter()
-            .filter(|one| !one.promise.p50.is_zero() && (from..until).contains(&one.given))
-            .collect();
+    /// Judges the promises given once the load had settled; `None` if there are none.
+    pub fn of(kept: &[Kept]) -> Option<Self> {
+        let counted: Vec<&Kept> =
+            kept.iter().filter(|one| !one.promise.p50.is_zero() && one.given >= WARM_AFTER).collect();
         let promises = counted.len();
         if promises == 0 {
             return None;
@@ -171,24 +108,19 @@ pub const HEADING: &str = "\
 
 /// The rows of the table, each over all of `seeds`, as they come.
 pub fn calibration_rows(seeds: &[u64]) -> impl Iterator<Item = Result<String, SimulationError>> {
-    let mut latest: Option<(Workload, Vec<Vec<Kept>>)> = None;
     cases().into_iter().map(move |case| {
-        let kept = match latest.take() {
-            Some((workload, kept)) if workload == case.workload => kept,
-            _ => seeds.iter().map(|&seed| compare(&case.workload, seed)).collect::<Result<_, _>>()?,
-        };
-        let judged: Vec<Calibrated> =
-            kept.iter().filter_map(|kept| Calibrated::of(kept, case.from, case.until)).collect();
-        let row = row(&case, &judged);
-        latest = Some((case.workload, kept));
-        Ok(row)
+        let judged = seeds.iter().filter_map(|&seed| match compare(&case.workload, seed) {
+            Ok(kept) => Calibrated::of(&kept).map(Ok),
+            Err(error) => Some(Err(error)),
+        });
+        Ok(row(&case, &judged.collect::<Result<Vec<_>, _>>()?))
     })
 }
 
 /// A row of the table: means over the seeds, and for the shares the least and the greatest.
 fn row(case: &Case, judged: &[Calibrated]) -> String {
     let mut row = format!("| {} |", case.name);
-    let utilization = case.utilization.map_or_else(|| "–".to_owned(), text::number);
+    let utilization = text::number(case.utilization);
     let count = judged.len().max(1) as f64;
     let mean = |of: fn(&Calibrated) -> f64| judged.iter().map(of).sum::<f64>() / count;
     let share = |of: fn(&Calibrated) -> f64| {
