@@ -3,6 +3,10 @@
 //! Owns the workloads and the comparison. Must never look inside the engine: it compares what a caller was told with
 //! when the backend got the work.
 
+mod steady;
+
+pub use steady::{Calibrated, Case, HEADING, calibration_rows, cases};
+
 use crate::host::{Host, HostError, Outcome};
 use crate::queued::SimulationError;
 use crate::text;

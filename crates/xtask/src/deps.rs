@@ -21,12 +21,12 @@ struct Rule {
 }
 
 /// Crates for development only: no shipped crate may depend on them, save as a dev-dependency on the testkit.
-const DEVELOPMENT: &[&str] = &["millpond-testkit", "millpond-bench", "xtask"];
+const DEVELOPMENT: &[&str] = &["millpond-testkit", "millpond-bench", "xtask", "enrollment"];
 const TESTKIT: &str = "millpond-testkit";
 /// The page with one line for each third-party dependency.
 const LIST: &str = "docs/adr/dependencies.md";
 /// The crates that may use `anyhow`: binaries. A library's errors are enums.
-const MAY_USE_ANYHOW: &[&str] = &["millpond", "millpond-bench", "xtask"];
+const MAY_USE_ANYHOW: &[&str] = &["millpond", "millpond-bench", "xtask", "enrollment"];
 
 const RULES: &[Rule] = &[
     Rule {
@@ -117,6 +117,12 @@ const RULES: &[Rule] = &[
         ],
         must_not_use: &[],
         promise: "load generator and benchmarks",
+    },
+    Rule {
+        name: "enrollment",
+        may_use: &["millpond-sim", "millpond-config"],
+        must_not_use: &[],
+        promise: "an example: a user's service that knows nothing of the server, which it meets over HTTP only",
     },
     Rule { name: "xtask", may_use: &[], must_not_use: &["tokio"], promise: "chores that build in seconds" },
 ];
@@ -225,7 +231,7 @@ mod tests {
     use super::{Edge, RULES, unknown, unlisted, violation};
 
     fn edge(from: &str, to: &str, for_tests_only: bool) -> Edge {
-        let within_workspace = to.starts_with("millpond") || to == "xtask";
+        let within_workspace = to.starts_with("millpond") || ["xtask", "enrollment"].contains(&to);
         Edge { from: from.into(), to: to.into(), for_tests_only, within_workspace }
     }
 
@@ -257,6 +263,13 @@ mod tests {
         assert!(violation(&edge("millpond-core", "millpond-testkit", false)).is_some());
         assert!(violation(&edge("millpond", "millpond-testkit", false)).is_some());
         assert!(violation(&edge("millpond-core", "millpond-engine", true)).is_some());
+    }
+
+    #[test]
+    fn an_example_meets_the_server_over_http_only_and_nothing_uses_it() {
+        assert_eq!(violation(&edge("enrollment", "millpond-sim", false)), None);
+        assert!(violation(&edge("enrollment", "millpond-server", false)).is_some());
+        assert!(violation(&edge("millpond", "enrollment", false)).is_some());
     }
 
     #[test]

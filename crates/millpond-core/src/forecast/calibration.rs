@@ -272,7 +272,7 @@ mod tests {
 
     fn outlook(calibration: &Calibration, capacity_per_second: f64) -> Outlook {
         let correction = calibration.correction();
-        Outlook { capacity_per_second, variation: 0.0, hold: Duration::ZERO, correction }
+        Outlook { capacity_per_second, variation: 0.0, busy: true, hold: Duration::ZERO, correction }
     }
 
     fn at(seconds: f64) -> Mono {

@@ -30,6 +30,7 @@ impl Pond {
         }
         let service_seconds = self.service_seconds(number);
         let (variation, correction) = (queue.service.variation(), queue.calibration.correction());
+        let at_cap = queue.settings.concurrency.is_some_and(|cap| queue.leased.len() >= cap as usize);
         let Some(target) = queue.target.map(|index| &self.targets[index]) else {
             let by_caps = queue
                 .settings
@@ -40,7 +41,9 @@ impl Pond {
                 (Some(measured), Some(caps)) => measured.min(caps),
                 (measured, caps) => measured.or(caps)?,
             };
-            return Some(Outlook { capacity_per_second, variation, hold: Duration::ZERO, correction });
+            let busy = at_cap || !queue.waiters.any();
+            let hold = Duration::ZERO;
+            return Some(Outlook { capacity_per_second, variation, busy, hold, correction });
         };
         if self.unattended {
             return None;
@@ -60,7 +63,8 @@ impl Pond {
             _ => (by_caps, variation),
         };
         let hold = target.throttled_for(now.mono) + target.ramp_loss(now.mono);
-        Some(Outlook { capacity_per_second, variation, hold, correction })
+        let busy = at_cap || !target.has_room(now.mono);
+        Some(Outlook { capacity_per_second, variation, busy, hold, correction })
     }
 
     pub(super) fn service_seconds(&self, number: QueueNumber) -> Option<f64> {

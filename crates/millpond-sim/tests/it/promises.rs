@@ -1,6 +1,8 @@
 //! Promises hold over workloads on virtual time: what is asserted here is what docs/guide/promises.md shows.
 
-use millpond_sim::promises::{Judgement, Row, Workload, compare, judge, rows};
+use millpond_sim::promises::{
+    Calibrated, Case, HEADING, Judgement, Row, Workload, cases, compare, judge, rows,
+};
 
 /// The rows of one workload of the table, judged.
 fn judged(name: &str) -> Vec<(Row, Judgement)> {
@@ -74,5 +76,39 @@ fn the_guide_shows_every_row() {
     let guide = include_str!("../../../../docs/guide/promises.md");
     for row in Workload::all().iter().flat_map(rows) {
         assert!(guide.contains(&format!("\n| {} | ", row.name)), "{row:?}: print the table anew");
+    }
+}
+
+/// The case of this name and utilization, judged for one seed.
+fn calibrated(name: &str, utilization: f64) -> Calibrated {
+    let is_it = |case: &Case| case.name == name && case.utilization.total_cmp(&utilization).is_eq();
+    let case = cases().into_iter().find(is_it).unwrap();
+    let kept = compare(&case.workload, 1).unwrap();
+    Calibrated::of(&kept).unwrap()
+}
+
+#[test]
+fn short_waits_start_as_promised_at_low_and_at_high_load() {
+    for utilization in [0.5, 0.7, 0.9] {
+        let seen = calibrated("push", utilization);
+        assert!((0.36..0.56).contains(&seen.by_p50), "at {utilization}: {seen:?}");
+        assert!((0.82..0.96).contains(&seen.by_p90), "at {utilization}: {seen:?}");
+    }
+}
+
+#[test]
+fn work_of_one_length_is_late_by_the_rest_of_what_is_under_way_and_no_more() {
+    // 25 a second: one every 40 ms.
+    let seen = calibrated("push, constant work", 0.7);
+    assert!((0.0..0.04).contains(&seen.bias_seconds), "{seen:?}");
+    assert!(seen.by_p90 > 0.78, "{seen:?}");
+}
+
+#[test]
+fn the_guide_shows_every_case() {
+    let guide = include_str!("../../../../docs/guide/promises.md");
+    assert!(guide.contains(HEADING), "print the table anew");
+    for case in cases() {
+        assert!(guide.contains(&format!("\n| {} | ", case.name)), "{case:?}: print the table anew");
     }
 }
