@@ -213,7 +213,7 @@ mod tests {
         };
         let shown = text(|out| one(&down, false, out).unwrap());
         for expected in
-            ["12 failures in a row", "in 34s", "millpond targets registrar --reset", "jobs, mails"]
+            ["12 failures in a row", "in 34.0s", "millpond targets registrar --reset", "jobs, mails"]
         {
             assert!(shown.replace('\n', " ").contains(expected), "{expected} is missing\n{shown}");
         }
