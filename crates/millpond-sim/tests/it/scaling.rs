@@ -87,7 +87,7 @@ fn a_steady_load_keeps_its_workers_and_a_seldom_one_has_none_in_between() {
 
 #[test]
 fn an_autoscaler_that_waits_before_it_takes_away_changes_nothing_but_the_cost() {
-    let plain = Scenario { length: mins(30), ..Scenario::enrollment() };
+    let plain = Scenario { spike_for: mins(2), length: mins(15), ..Scenario::enrollment() };
     let slow = Scenario { stabilization: mins(5), ..plain.clone() };
     let runs = [seen(&plain, 5), seen(&slow, 5)];
     for run in &runs {
