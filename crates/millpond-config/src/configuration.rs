@@ -4,6 +4,7 @@
 
 use crate::cors::Cors;
 use crate::route::Route;
+use millpond_core::alert::ServerAlertSettings;
 use millpond_core::name::Name;
 use millpond_core::settings::{QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub struct Configuration {
     pub routes: Vec<Route>,
     /// Which web pages of other sites may call; `None`: none.
     pub cors: Option<Cors>,
+    /// Alerts that are not a queue's.
+    pub alerts: ServerAlertSettings,
 }
 
 impl Default for Configuration {
@@ -49,6 +52,7 @@ impl Default for Configuration {
             queues: BTreeMap::new(),
             routes: Vec::new(),
             cors: None,
+            alerts: ServerAlertSettings::default(),
         }
     }
 }

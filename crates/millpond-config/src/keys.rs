@@ -25,8 +25,9 @@ pub(crate) static TOP: Table = Table {
         "queues",
         "routes",
         "cors",
+        "alerts",
     ],
-    unsupported: &["auth", "alerts"],
+    unsupported: &["auth"],
 };
 pub(crate) static TARGET: Table = Table {
     title: "targets.NAME",
@@ -67,8 +68,9 @@ pub(crate) static QUEUE: Table = Table {
         "expected_service_time",
         "retry",
         "dead_letter",
+        "alerts",
     ],
-    unsupported: &["alerts"],
+    unsupported: &[],
 };
 pub(crate) static RETRY: Table = Table {
     title: "queues.NAME.retry",
@@ -107,7 +109,20 @@ pub(crate) static CORS: Table = Table {
     unsupported: &[],
 };
 
-pub(crate) static TABLES: &[&Table] = &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &ROUTE, &CORS];
+pub(crate) static QUEUE_ALERTS: Table = Table {
+    title: "queues.NAME.alerts",
+    supported: &["oldest_age", "depth", "dead", "refusals", "insurmountable", "held", "for"],
+    unsupported: &[],
+};
+
+pub(crate) static ALERTS: Table = Table {
+    title: "alerts",
+    supported: &["for", "slow_commits", "storage_full"],
+    unsupported: &["webhook", "secret"],
+};
+
+pub(crate) static TABLES: &[&Table] =
+    &[&TOP, &TARGET, &QUEUE, &RETRY, &BACKOFF, &DEAD_LETTER, &QUEUE_ALERTS, &ROUTE, &CORS, &ALERTS];
 
 /// What to do about a `key` that `table` does not have.
 pub(crate) fn advice(key: &str, table: &Table) -> String {

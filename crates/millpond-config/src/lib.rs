@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod alerts;
 mod check;
 mod configuration;
 mod cors;

@@ -4,6 +4,7 @@
 //! goes on in its place, so that one run finds everything.
 
 use crate::address::{self, AddressError};
+use crate::alerts;
 use crate::check::{self, Finding};
 use crate::configuration::{
     BODY_BYTES_MAX, Configuration, PushOutcome, Target, check_exposure, is_reserved_header,
@@ -49,6 +50,7 @@ pub(crate) fn configuration(
         let around = check::check_surroundings(settings, &configuration);
         place(report, &section, own.into_iter().chain(around));
     }
+    configuration.alerts = alerts::of_server(report, top);
     configuration.cors = cors::cors(report, top);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
     configuration
@@ -256,6 +258,7 @@ fn queue(report: &mut Report<'_>, section: &Section<'_>) -> QueueSettings {
         expected_service_time: section.duration(report, "expected_service_time"),
         retry: retry(report, section),
         dead_letter: dead_letter(report, section),
+        alerts: alerts::of_queue(report, section),
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, no_answer_in_time, refuse};
 use crate::shared::Shared;
-use crate::{dead, enqueue, metrics, pages, queues, replays, routes, status, workers};
+use crate::{alerts, dead, enqueue, metrics, pages, queues, replays, routes, status, workers};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -42,6 +42,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/queues/{queue}/dead/replays", get(replays::list))
         .route("/v1/queues/{queue}/dead/replays/{number}", get(replays::get).delete(replays::cancel))
         .route("/v1/queues/{queue}/dead/{id}", get(dead::get).delete(dead::delete))
+        .route("/v1/alerts", get(alerts::list))
         .route("/metrics", get(metrics::metrics))
         .route("/livez", get(pages::livez))
         .route("/readyz", get(pages::readyz))

@@ -2,6 +2,7 @@
 //!
 //! Owns the order in which its parts start and end. Must never return before the engine has written what it holds.
 
+use crate::alerts::{self, Board};
 use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::connections::{Closing, Connections};
@@ -101,6 +102,7 @@ pub async fn serve(
         routes,
         cors: configuration.cors.as_ref().map(Cors::new),
         answers: Answers::default(),
+        alerts: Board::new(configuration.alerts.clone(), Vec::new()),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -150,7 +152,7 @@ struct Server {
     driver: Driver,
     connections: Connections,
     close: watch::Sender<Closing>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 impl Server {
@@ -163,8 +165,11 @@ impl Server {
         let driver = Driver::new(Arc::clone(&shared), &configuration.targets);
         let (close, closing) = watch::channel(Closing::Not);
         let connections = Connections::new(Arc::clone(&shared), router(Arc::clone(&shared)), closing);
-        let tasks =
-            [tokio::spawn(driver.clone().run(calls)), tokio::spawn(connections.clone().accept(listener))];
+        let tasks = [
+            tokio::spawn(driver.clone().run(calls)),
+            tokio::spawn(connections.clone().accept(listener)),
+            tokio::spawn(alerts::look(Arc::clone(&shared))),
+        ];
         Self { shared, driver, connections, close, tasks }
     }
 

@@ -3,6 +3,7 @@
 //! Owns the groups of the help, the runtimes and the way from a failure to an exit code. Must never hold what a
 //! command does: each one has its own file.
 
+mod alerts;
 mod arguments;
 mod check;
 mod completions;
@@ -10,6 +11,7 @@ mod confirm;
 mod connection;
 mod dead;
 mod demo;
+mod export;
 mod failure;
 mod journal;
 mod messages;
@@ -66,6 +68,8 @@ enum Command {
     Messages(messages::MessagesCommand),
     Queues(queues::QueuesCommand),
     Dead(dead::Dead),
+    Alerts(alerts::AlertsCommand),
+    Export(export::Export),
     Journal(journal::Journal),
     Completions(completions::Completions),
 }
@@ -75,7 +79,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
     ("Put work in, do it, follow it", &["send", "work", "messages"]),
-    ("Operate", &["queues", "dead", "journal", "completions"]),
+    ("Operate", &["queues", "dead", "alerts", "export", "journal", "completions"]),
 ];
 
 /// Runs the command line of this process.
@@ -113,6 +117,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Plan(command) => command.run(out),
         Command::Check(command) => command.run(out),
         Command::Simulate(command) => command.run(out),
+        Command::Export(command) => command.run(out),
         Command::Journal(command) => command.run(out),
         Command::Completions(command) => command.run(&mut self::command(), out),
         Command::Serve(command) => busy()?.block_on(command.run(out)),
@@ -122,6 +127,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Messages(command) => quiet()?.block_on(command.run(out)),
         Command::Queues(command) => quiet()?.block_on(command.run(out)),
         Command::Dead(command) => quiet()?.block_on(command.run(out)),
+        Command::Alerts(command) => quiet()?.block_on(command.run(out)),
     }
 }
 

@@ -3,11 +3,13 @@
 //! Owns an engine with one message to push. Must never sleep: the moment is an argument.
 
 use super::Driver;
+use crate::alerts::Board;
 use crate::bodies::Bodies;
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::shared::{ResultLimits, Shared};
 use millpond_config::Target;
+use millpond_core::alert::ServerAlertSettings;
 use millpond_core::command::{Declared, NewMessage};
 use millpond_core::message::Phase;
 use millpond_core::name::Name;
@@ -59,6 +61,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         routes: crate::routes::Routes::default(),
         cors: None,
         answers: crate::answers::Answers::default(),
+        alerts: Board::new(ServerAlertSettings::default(), Vec::new()),
         handle: handle.clone(),
         bodies: Bodies::new(&limits, 1 << 10),
         limits,
