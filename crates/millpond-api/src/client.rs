@@ -16,6 +16,7 @@
 //! # }
 //! ```
 
+use crate::alert::Alerts;
 use crate::problem::Problem;
 use crate::replay::{Replay, ReplayRequest, Replays};
 use crate::types::{
@@ -343,6 +344,11 @@ impl Client {
     /// A queue's numbers.
     pub async fn stats(&self, queue: &str) -> Result<QueueStats, ClientError> {
         self.get(&["queues", queue, "stats"]).await
+    }
+
+    /// The alerts that fire, and those that have cleared lately.
+    pub async fn alerts(&self) -> Result<Alerts, ClientError> {
+        self.get(&["alerts"]).await
     }
 
     /// One page of messages, without taking them. An empty one is not the end while it has a `next`.

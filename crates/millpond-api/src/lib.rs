@@ -4,6 +4,7 @@
 //! base64; the typed client, and the worker that is built on it. Must never know the engine: whoever speaks to
 //! Millpond from outside needs no other crate of it.
 
+pub mod alert;
 pub mod client;
 pub mod encoding;
 pub mod problem;

@@ -3,10 +3,12 @@
 //! Owns the rules and their texts, for the file and for the HTTP API alike. Must never know where a setting
 //! stands: the caller maps fields to places.
 
+use crate::alerts;
 use crate::configuration::{Configuration, Target};
 use crate::diagnostic::Severity;
 use crate::keys::nearest;
 use crate::quantity::{format_duration, format_size};
+use millpond_core::alert::ServerAlertSettings;
 use millpond_core::name::Name;
 use millpond_core::settings::{
     BreakerSettings, Order, Overflow, QueueSettings, RETENTION_MAX, RetrySettings, SettingsError,
@@ -70,6 +72,17 @@ fn neutralise_breaker(settings: &mut TargetSettings, field: &str) {
     }
 }
 
+/// Everything that is wrong with the alerts that are not a queue's.
+pub(crate) fn check_alerts(settings: &ServerAlertSettings) -> Vec<Finding> {
+    let fresh = ServerAlertSettings::default();
+    let mut candidate = settings.clone();
+    let neutral = |candidate: &mut ServerAlertSettings, field: &str| match field {
+        "for" => candidate.hold = fresh.hold,
+        _ => candidate.slow_commits = fresh.slow_commits,
+    };
+    all_errors(|| candidate.validate().inspect_err(|error| neutral(&mut candidate, error.field)), |_| None)
+}
+
 /// Core reports the first error only, so each one found is put right in a copy and the copy checked again.
 fn all_errors(
     mut validate: impl FnMut() -> Result<(), SettingsError>,
@@ -131,6 +144,10 @@ fn neutralise(settings: &mut QueueSettings, field: &str) {
         }
         "dead_letter.max_messages" => settings.dead_letter.max_messages = fresh.dead_letter.max_messages,
         "dead_letter.retention" => settings.dead_letter.retention = RETENTION_MAX,
+        "alerts.oldest_age" => settings.alerts.oldest_age = None,
+        "alerts.depth" => settings.alerts.depth = None,
+        "alerts.refusals" => settings.alerts.refusals = fresh.alerts.refusals,
+        "alerts.for" => settings.alerts.hold = fresh.alerts.hold,
         _ => {}
     }
 }
@@ -157,6 +174,7 @@ pub fn check_surroundings(settings: &QueueSettings, configuration: &Configuratio
         ));
     }
     findings.extend(without_effect(settings));
+    findings.extend(alerts::without_effect(settings));
     if settings.max_bytes < configuration.max_body_bytes {
         findings.push(finding(
             Severity::Warning,
@@ -241,6 +259,7 @@ fn check_against_target(settings: &QueueSettings, name: &Name, target: &Target) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use millpond_core::alert::AlertSettings;
 
     #[test]
     fn every_error_of_core_is_found_in_one_run() {
@@ -270,6 +289,13 @@ mod tests {
         settings.dead_letter.replayable_for = Duration::ZERO;
         settings.dead_letter.max_messages = 0;
         settings.dead_letter.retention = Duration::ZERO;
+        settings.alerts = AlertSettings {
+            oldest_age: Some(Duration::ZERO),
+            depth: Some(0),
+            refusals: f64::NAN,
+            hold: Duration::MAX,
+            ..AlertSettings::default()
+        };
         let fields: Vec<&str> = check_queue(&settings).iter().map(|finding| finding.field).collect();
         assert_eq!(
             fields,
@@ -294,6 +320,10 @@ mod tests {
                 "dead_letter.replayable_for",
                 "dead_letter.max_messages",
                 "dead_letter.retention",
+                "alerts.oldest_age",
+                "alerts.depth",
+                "alerts.refusals",
+                "alerts.for",
             ]
         );
         assert_eq!(check_queue(&QueueSettings::default()), []);

@@ -8,6 +8,7 @@ use crate::route::Route;
 use crate::scaler::Scaler;
 use crate::secret::SigningKey;
 use crate::tls::Tls;
+use millpond_core::alert::ServerAlertSettings;
 use millpond_core::name::Name;
 use millpond_core::settings::{BreakerSettings, QueueSettings, TargetSettings};
 use std::collections::BTreeMap;
@@ -43,6 +44,8 @@ pub struct Configuration {
     pub callbacks: Option<Callbacks>,
     /// Where autoscalers ask; `None`: nowhere.
     pub scaler: Option<Scaler>,
+    /// Alerts that are not a queue's.
+    pub alerts: ServerAlertSettings,
 }
 
 impl Default for Configuration {
@@ -59,6 +62,7 @@ impl Default for Configuration {
             cors: None,
             callbacks: None,
             scaler: None,
+            alerts: ServerAlertSettings::default(),
         }
     }
 }

@@ -27,8 +27,9 @@ pub(crate) static TOP: Table = Table {
         "cors",
         "callbacks",
         "scaler",
+        "alerts",
     ],
-    unsupported: &["auth", "alerts"],
+    unsupported: &["auth"],
 };
 pub(crate) static TARGET: Table = Table {
     title: "targets.NAME",
@@ -89,8 +90,9 @@ pub(crate) static QUEUE: Table = Table {
         "expected_service_time",
         "retry",
         "dead_letter",
+        "alerts",
     ],
-    unsupported: &["alerts"],
+    unsupported: &[],
 };
 pub(crate) static RETRY: Table = Table {
     title: "queues.NAME.retry",
@@ -151,6 +153,18 @@ pub(crate) static CALLBACKS: Table = Table {
 
 pub(crate) static SCALER: Table = Table { title: "scaler", supported: &["listen"], unsupported: &[] };
 
+pub(crate) static QUEUE_ALERTS: Table = Table {
+    title: "queues.NAME.alerts",
+    supported: &["oldest_age", "depth", "dead", "refusals", "insurmountable", "held", "for"],
+    unsupported: &[],
+};
+
+pub(crate) static ALERTS: Table = Table {
+    title: "alerts",
+    supported: &["for", "slow_commits", "storage_full"],
+    unsupported: &["webhook", "secret"],
+};
+
 pub(crate) static TABLES: &[&Table] = &[
     &TOP,
     &TARGET,
@@ -165,6 +179,8 @@ pub(crate) static TABLES: &[&Table] = &[
     &CORS,
     &CALLBACKS,
     &SCALER,
+    &QUEUE_ALERTS,
+    &ALERTS,
 ];
 
 /// What to do about a `key` that `table` does not have.

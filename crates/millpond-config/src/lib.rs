@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod alerts;
 mod callbacks;
 mod check;
 mod configuration;

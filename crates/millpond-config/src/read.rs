@@ -4,6 +4,7 @@
 //! goes on in its place, so that one run finds everything.
 
 use crate::address::{self, AddressError};
+use crate::alerts;
 use crate::callbacks::{self, CALLBACK_QUEUE};
 use crate::check::{self, Finding};
 use crate::configuration::{
@@ -57,6 +58,7 @@ pub(crate) fn configuration(
     }
     reserve(report, top);
     configuration.callbacks = callbacks::callbacks(report, top, files);
+    configuration.alerts = alerts::of_server(report, top);
     configuration.cors = cors::cors(report, top);
     configuration.scaler = scaler::scaler(report, top, configuration.listen);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
@@ -303,6 +305,7 @@ fn queue(report: &mut Report<'_>, section: &Section<'_>) -> QueueSettings {
         expected_service_time: section.duration(report, "expected_service_time"),
         retry: retry(report, section),
         dead_letter: dead_letter(report, section),
+        alerts: alerts::of_queue(report, section),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::load::FILE_BYTES_MAX;
 use crate::quantity::{format_duration, format_size};
 use crate::words;
 use http::Uri;
+use millpond_core::alert::HOLD_MAX;
 use millpond_core::settings::{
     BreakerSettings, LEASE_TOTAL_MAX, QueueSettings, RAMP_RECOVERED, RETENTION_MAX, WAIT_MAX,
 };
@@ -69,8 +70,10 @@ pub fn reference_toml() -> String {
     target(&mut page);
     queue(&mut page);
     failure_path(&mut page);
+    queue_alerts(&mut page);
     route(&mut page);
     cors(&mut page);
+    server_alerts(&mut page);
     callbacks(&mut page);
     scaler(&mut page);
     page.text.trim_start().to_owned()
@@ -382,6 +385,64 @@ fn failure_path(page: &mut Page) {
         ),
     );
     page.optional("owner", "\"team-example\"", "Who looks after them. Default: nobody.");
+}
+
+fn queue_alerts(page: &mut Page) {
+    let fresh = QueueSettings::default().alerts;
+    page.table(
+        "[queues.example.alerts]",
+        "When somebody must look: logged, counted, shown at /v1/alerts. docs/guide/alerts.md says what to do about each.",
+    );
+    page.optional(
+        "oldest_age",
+        "\"10m\"",
+        "An alert once the oldest unfinished message is so old. Longer than 0s, at most 366d. Default: no such alert.",
+    );
+    page.optional(
+        "depth",
+        "500000",
+        "An alert once so many messages wait, ready and in backoff. Default: no such alert.",
+    );
+    page.key("dead", &fresh.dead.to_string(), "An alert once there are so many dead letters. 0: never.");
+    page.key(
+        "refusals",
+        &fresh.refusals.to_string(),
+        "An alert once such a share of what arrives is refused, over two minutes and at least ten. From 0, which is never,\nto 1.",
+    );
+    page.key(
+        "insurmountable",
+        &fresh.insurmountable.to_string(),
+        "An alert once more has arrived than can be done for longer than max_wait; without one, for a minute.",
+    );
+    page.key(
+        "held",
+        &fresh.held.to_string(),
+        "An alert while the queue hands out nothing since too many messages were given up in a row, or since there is no room\nfor more dead letters. An operator's pause is none.",
+    );
+    page.key(
+        "for",
+        &text(format_duration(fresh.hold)),
+        &format!(
+            "How long age, depth or refusals must be too high before the alert fires, and anything be well below (four fifths)\nbefore it clears. At most {}.",
+            format_duration(HOLD_MAX)
+        ),
+    );
+}
+
+fn server_alerts(page: &mut Page) {
+    let fresh = Configuration::default().alerts;
+    page.table("[alerts]", "Alerts that are not a queue's.");
+    page.key(
+        "storage_full",
+        &fresh.storage_full.to_string(),
+        "An alert while the disk has no room for new work.",
+    );
+    page.key(
+        "slow_commits",
+        &text(format_duration(fresh.slow_commits)),
+        "An alert once a commit to the disk takes so long on average over two minutes. 0s: never; at most 1m.",
+    );
+    page.key("for", &text(format_duration(fresh.hold)), "The same as for a queue.");
 }
 
 fn route(page: &mut Page) {

@@ -6,6 +6,7 @@
 use crate::check;
 use crate::keys::nearest;
 use crate::words;
+use millpond_core::alert::AlertSettings;
 use millpond_core::name::Name;
 use millpond_core::settings::{DeadLetterSettings, QueueSettings, RetrySettings};
 use serde_json::{Map, Number, Value, json};
@@ -34,12 +35,13 @@ const QUEUE_FIELDS: &[&str] = &[
     "expected_service_time_seconds",
     "retry",
     "dead_letter",
+    "alerts",
 ];
 const RETRY_FIELDS: &[&str] =
     &["max_attempts", "max_deliveries", "backoff_min_seconds", "backoff_max_seconds", "budget"];
 const DEAD_LETTER_FIELDS: &[&str] = &["retention_seconds", "max_messages", "replayable_for_seconds", "owner"];
-/// Fields of the format that this version refuses, by their dotted paths.
-const LATER_FIELDS: &[&str] = &["alerts"];
+const ALERTS_FIELDS: &[&str] =
+    &["oldest_age_seconds", "depth", "dead", "refusals", "insurmountable", "held", "for_seconds"];
 
 /// One field that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +111,15 @@ pub fn queue_settings_to_json(settings: &QueueSettings) -> Value {
             "replayable_for_seconds": seconds(settings.dead_letter.replayable_for),
             "owner": settings.dead_letter.owner,
         },
+        "alerts": {
+            "oldest_age_seconds": settings.alerts.oldest_age.map(seconds),
+            "depth": settings.alerts.depth,
+            "dead": settings.alerts.dead,
+            "refusals": settings.alerts.refusals,
+            "insurmountable": settings.alerts.insurmountable,
+            "held": settings.alerts.held,
+            "for_seconds": seconds(settings.alerts.hold),
+        },
     })
 }
 
@@ -159,7 +170,9 @@ pub fn json_name(field: &str) -> String {
         | "result_retention"
         | "expected_service_time"
         | "dead_letter.retention"
-        | "dead_letter.replayable_for" => format!("{field}_seconds"),
+        | "dead_letter.replayable_for"
+        | "alerts.oldest_age"
+        | "alerts.for" => format!("{field}_seconds"),
         "retry.backoff" => "retry.backoff_min_seconds".to_owned(),
         "result_max" => "result_max_bytes".to_owned(),
         same => same.to_owned(),
@@ -191,6 +204,7 @@ fn queue(object: &mut Object<'_>) -> QueueSettings {
         expected_service_time: object.seconds("expected_service_time_seconds"),
         retry: object.object("retry", retry).unwrap_or(fresh.retry),
         dead_letter: object.object("dead_letter", dead_letter).unwrap_or(fresh.dead_letter),
+        alerts: object.object("alerts", alerts).unwrap_or(fresh.alerts),
     }
 }
 
@@ -217,6 +231,20 @@ fn dead_letter(object: &mut Object<'_>) -> DeadLetterSettings {
     }
 }
 
+fn alerts(object: &mut Object<'_>) -> AlertSettings {
+    let fresh = AlertSettings::default();
+    object.check_fields(ALERTS_FIELDS);
+    AlertSettings {
+        oldest_age: object.seconds("oldest_age_seconds"),
+        depth: object.number("depth"),
+        dead: object.number("dead").unwrap_or(fresh.dead),
+        refusals: object.fraction("refusals").unwrap_or(fresh.refusals),
+        insurmountable: object.flag("insurmountable").unwrap_or(fresh.insurmountable),
+        held: object.flag("held").unwrap_or(fresh.held),
+        hold: object.seconds("for_seconds").unwrap_or(fresh.hold),
+    }
+}
+
 /// Typed reading of one JSON object; every getter returns a value or notes why there is none.
 struct Object<'a> {
     fields: &'a Map<String, Value>,
@@ -235,10 +263,6 @@ impl<'a> Object<'a> {
 
     fn check_fields(&mut self, known: &[&str]) {
         for name in self.fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            if LATER_FIELDS.contains(&self.path_of(name).as_str()) {
-                self.wrong(name, "is not supported by this version; remove it");
-                continue;
-            }
             let without_unit = |field: &&str| {
                 field.strip_prefix(name.as_str()).is_some_and(|rest| matches!(rest, "_seconds" | "_bytes"))
             };
@@ -290,6 +314,14 @@ impl<'a> Object<'a> {
             self.wrong(field, "must be a number, such as 0.2");
         }
         number
+    }
+
+    fn flag(&mut self, field: &str) -> Option<bool> {
+        let flag = self.get(field)?.as_bool();
+        if flag.is_none() {
+            self.wrong(field, "must be true or false");
+        }
+        flag
     }
 
     fn seconds(&mut self, field: &str) -> Option<Duration> {
@@ -356,6 +388,7 @@ mod tests {
             (&document, QUEUE_FIELDS),
             (&document["retry"], RETRY_FIELDS),
             (&document["dead_letter"], DEAD_LETTER_FIELDS),
+            (&document["alerts"], ALERTS_FIELDS),
         ] {
             let mut written = names(value);
             written.sort();
@@ -368,7 +401,8 @@ mod tests {
     fn every_wrong_field_is_reported_at_once() {
         let document = json!({
             "lease": 30, "concurrency": -1, "max_messages": 1.5, "target": "a b", "max_wait_seconds": "45m",
-            "overflow": "panic", "order": "lilo", "priority": 1, "alerts": {}, "retention_seconds": 0,
+            "overflow": "panic", "order": "lilo", "priority": 1, "retention_seconds": 0,
+            "alerts": {"dead": -1, "refusals": 2, "held": "no", "for": 60, "oldest_age_seconds": 0},
             "block_for_seconds": 61, "fresh_within": 3, "prefetch": 0, "max_keys": 0, "dead_burst": -1,
             "retry": {"max_attempts": 0, "budget": 1.5, "max_delivery": 3}, "dead_letter": [],
         });
@@ -387,7 +421,11 @@ mod tests {
             ("prefetch: ", "between 1 and 1000"),
             ("max_keys: ", "at least 1"),
             ("dead_burst: ", "not negative"),
-            ("alerts: ", "not supported by this version"),
+            ("alerts.dead: ", "not negative"),
+            ("alerts.refusals: ", "between 0 and 1"),
+            ("alerts.held: ", "true or false"),
+            ("alerts.for: ", "did you mean \"for_seconds\"?"),
+            ("alerts.oldest_age_seconds: ", "longer than 0s"),
             ("retention_seconds: ", "between 1s and 366d"),
             ("retry.max_attempts: ", "between 1 and 1000"),
             ("retry.budget: ", "between 0 and 1"),
@@ -397,7 +435,7 @@ mod tests {
             let found = errors.iter().any(|error| error.starts_with(field) && error.contains(hint));
             assert!(found, "{field}{hint} in {errors:#?}");
         }
-        assert_eq!(errors.len(), 19, "{errors:#?}");
+        assert_eq!(errors.len(), 23, "{errors:#?}");
     }
 
     #[test]
@@ -426,6 +464,7 @@ mod tests {
             fresh in (micros(60_000_000), micros(31_622_400_000_000), micros(31_622_400_000_000)),
             attempts in (1..=1000_u32, proptest::option::of(1000..=u32::MAX)),
             owner in proptest::option::of("\\PC{1,20}"),
+            flags in any::<(bool, bool)>(),
         ) -> QueueSettings {
             QueueSettings {
                 target: target.map(|text| Name::new(&text).unwrap()),
@@ -458,6 +497,15 @@ mod tests {
                     max_messages: counts.2,
                     replayable_for: fresh.2,
                     owner,
+                },
+                alerts: AlertSettings {
+                    oldest_age: max_wait,
+                    depth: counts.1,
+                    dead: counts.2,
+                    refusals: bounds.3,
+                    insurmountable: flags.0,
+                    held: flags.1,
+                    hold: times.0,
                 },
                 result_max_bytes: u64::from(bounds.0),
             }

@@ -3,6 +3,7 @@
 //! Owns the domain types, a message's life, bounds, pacing, retry and forecast. Must never do I/O, read a
 //! clock, draw randomness from the operating system, or know HTTP or threads: time and chance are arguments.
 
+pub mod alert;
 pub mod breaker;
 pub mod callback;
 pub mod command;

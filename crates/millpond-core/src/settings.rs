@@ -3,6 +3,7 @@
 //! Owns the meaning of each setting and the checks that need no other queue. Must never parse text:
 //! `millpond-config` and the HTTP API turn their own shapes into these.
 
+use crate::alert::AlertSettings;
 use crate::name::Name;
 use crate::rate::Rate;
 use serde::{Deserialize, Serialize};
@@ -223,6 +224,8 @@ pub struct QueueSettings {
     pub retry: RetrySettings,
     /// What is kept of messages that could not be done.
     pub dead_letter: DeadLetterSettings,
+    /// When somebody must look.
+    pub alerts: AlertSettings,
 }
 
 impl Default for QueueSettings {
@@ -249,6 +252,7 @@ impl Default for QueueSettings {
             expected_service_time: None,
             retry: RetrySettings::default(),
             dead_letter: DeadLetterSettings::default(),
+            alerts: AlertSettings::default(),
         }
     }
 }
@@ -263,7 +267,11 @@ pub struct SettingsError {
     pub reason: String,
 }
 
-fn require(condition: bool, field: &'static str, reason: impl Into<String>) -> Result<(), SettingsError> {
+pub(crate) fn require(
+    condition: bool,
+    field: &'static str,
+    reason: impl Into<String>,
+) -> Result<(), SettingsError> {
     if condition { Ok(()) } else { Err(SettingsError { field, reason: reason.into() }) }
 }
 
@@ -353,7 +361,8 @@ impl QueueSettings {
             self.dead_letter.retention > self.retention && self.dead_letter.retention <= RETENTION_MAX,
             "dead_letter.retention",
             "must be longer than the queue's retention and at most 366d, or a dead letter could vanish before anyone looks",
-        )
+        )?;
+        self.alerts.validate()
     }
 }
 

@@ -126,6 +126,11 @@ impl Machine {
         (self.index.live_bytes(), self.index.total_bytes())
     }
 
+    /// Whether the disk has no room for new work.
+    pub fn is_disk_full(&self) -> bool {
+        self.room.full
+    }
+
     /// Whether the log has something to write that it has not reported yet.
     pub fn is_log_busy(&self) -> bool {
         !self.underway.is_empty()

@@ -17,4 +17,6 @@ pub struct JournalStats {
     pub disk_bytes: u64,
     /// Bytes of live records.
     pub live_bytes: u64,
+    /// The disk has no room for new work; what is here goes on as far as it can.
+    pub full: bool,
 }

@@ -107,7 +107,7 @@ impl EngineThread {
                     Event::Committed(commit) => {
                         durable = durable.max(commit.durable.unwrap_or_default());
                         self.machine.committed(commit, now);
-                        self.note_bytes();
+                        self.note_disk();
                     }
                     Event::Copied(contents) => self.machine.copied(contents, now),
                     Event::Sealed(sealed) => self.machine.sealed(sealed, now),
@@ -132,11 +132,12 @@ impl EngineThread {
         at.since((self.now)().mono).min(SLEEP_MAX)
     }
 
-    fn note_bytes(&self) {
+    fn note_disk(&self) {
         let (live, total) = self.machine.log_bytes();
         let mut journal = self.inbox.journal();
         journal.live_bytes = live;
         journal.disk_bytes = total;
+        journal.full = self.machine.is_disk_full();
     }
 
     /// Hands out everything the machine wants done. Hand-outs that reach nobody are taken back at once.

@@ -2,6 +2,7 @@
 //!
 //! Owns everything between a socket and the engine. Must never hold a rule of the queue: those are the engine's.
 
+mod alerts;
 mod answers;
 mod bodies;
 mod callbacks;
@@ -11,6 +12,7 @@ mod dead;
 mod enqueue;
 mod errors;
 mod events;
+pub mod export;
 mod guard;
 mod hand_over;
 mod headers;

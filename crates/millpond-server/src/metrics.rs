@@ -3,11 +3,15 @@
 //! Owns the names of the metrics. Must never label anything with an id, a tenant or a key: the labels are queues,
 //! targets and words of a fixed list.
 
+mod alerts;
+mod plain;
+
 use crate::errors::{Answer, refused};
 use crate::shared::Shared;
+use alerts::AlertNumbers;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
-use http::header;
+use http::{HeaderMap, header};
 use millpond_core::breaker::BreakerState;
 use millpond_core::command::QueueView;
 use millpond_core::message::{AttemptOutcome, Criticality};
@@ -31,16 +35,22 @@ struct Snapshot {
     journal: JournalStats,
     waiting_callers: usize,
     callbacks_disabled: Option<usize>,
+    alerts: AlertNumbers,
 }
 
 /// `GET /metrics`.
-pub(crate) async fn metrics(State(shared): State<Arc<Shared>>) -> Answer {
+pub(crate) async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Answer {
     let (queues, targets) = shared.handle.overview().await.map_err(|error| refused(&error, ""))?;
     let journal = shared.handle.journal();
     let callbacks_disabled = shared.callbacks.as_ref().map(|desk| desk.disabled());
+    let alerts = AlertNumbers { followed: shared.alerts.followed(), changes: shared.alerts.changes() };
     let waiting_callers = shared.answers.callers();
-    let snapshot = Snapshot { queues, targets, journal, waiting_callers, callbacks_disabled };
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], snapshot.text()).into_response())
+    let text = Snapshot { queues, targets, journal, waiting_callers, callbacks_disabled, alerts }.text();
+    Ok(if plain::is_wanted(&headers) {
+        ([(header::CONTENT_TYPE, plain::CONTENT_TYPE)], plain::from_openmetrics(&text)).into_response()
+    } else {
+        ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+    })
 }
 
 type Written = Result<(), fmt::Error>;
@@ -332,7 +342,10 @@ impl Snapshot {
         let help = "Bytes of all segments on disk";
         let mut metric =
             encoder.encode_descriptor("millpond_journal_bytes", help, None, MetricType::Gauge)?;
-        metric.encode_gauge(&(journal.disk_bytes as f64))
+        metric.encode_gauge(&(journal.disk_bytes as f64))?;
+        let help = "1 while the disk has no room for new work";
+        let mut metric = encoder.encode_descriptor("millpond_journal_full", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&f64::from(u8::from(journal.full)))
     }
 }
 
@@ -345,6 +358,7 @@ impl Collector for Snapshot {
         self.encode_targets(&mut encoder)?;
         self.encode_journal(&mut encoder)?;
         self.encode_callbacks(&mut encoder)?;
+        self.alerts.encode(&mut encoder)?;
         let help = "Callers that wait for the answer to what they enqueued";
         let name = "millpond_waiting_callers";
         let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -373,8 +387,9 @@ fn encode_histogram(metric: &mut MetricEncoder<'_>, histogram: &Histogram) -> Wr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::Snapshot;
+pub(crate) mod tests {
+    use super::{AlertNumbers, Snapshot};
+    use millpond_core::alert::{Rule, Subject};
     use millpond_core::breaker::BreakerState;
     use millpond_core::command::QueueView;
     use millpond_core::name::Name;
@@ -403,8 +418,8 @@ mod tests {
         }
     }
 
-    /// The metrics of one queue and one target.
-    fn text() -> String {
+    /// What a server with a queue and a target tells.
+    pub(crate) fn example() -> String {
         let mut stats = QueueStats {
             predicted_wait: Some(Duration::from_secs(2)),
             drain: Some(Duration::from_secs(3)),
@@ -420,24 +435,25 @@ mod tests {
         stats.promises.error.observe(Duration::from_millis(400));
         stats.promises.by_p90 = 3;
         stats.promises.late = 1;
+        let name = Name::new("q").unwrap();
+        let followed = vec![
+            (Subject::Queue(name.clone()), Rule::Dead, true),
+            (Subject::Server, Rule::StorageFull, false),
+        ];
         Snapshot {
-            queues: vec![QueueView {
-                name: Name::new("q").unwrap(),
-                settings: QueueSettings::default(),
-                declared: true,
-                stats,
-            }],
+            queues: vec![QueueView { name, settings: QueueSettings::default(), declared: true, stats }],
             targets: vec![target()],
             journal: JournalStats::default(),
             waiting_callers: 0,
             callbacks_disabled: Some(3),
+            alerts: AlertNumbers { followed, changes: vec![(Rule::Dead, [2, 1])] },
         }
         .text()
     }
 
     #[test]
     fn every_metric_of_the_contract_is_there_under_its_name() {
-        let text = text();
+        let text = example();
         for line in [
             r#"millpond_queue_messages{queue="q",state="ready"} 0.0"#,
             r#"millpond_queue_bytes{queue="q"} 0.0"#,
@@ -483,6 +499,11 @@ mod tests {
             "millpond_journal_commit_seconds_count 0",
             "millpond_journal_group_records_count 0",
             "millpond_journal_bytes 0.0",
+            "millpond_journal_full 0.0",
+            r#"millpond_alerts{queue="q",alert="dead"} 1.0"#,
+            r#"millpond_alerts{alert="storage-full"} 0.0"#,
+            r#"millpond_alert_changes_total{alert="dead",state="firing"} 2"#,
+            r#"millpond_alert_changes_total{alert="dead",state="cleared"} 1"#,
             "# EOF",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");

@@ -39,6 +39,7 @@ pub(crate) async fn index(State(shared): State<Arc<Shared>>) -> Answer {
          GET  /v1/messages/{{id}}?t=…         the status; Prefer: wait=60 waits for the end\n\
          POST /v1/queues/{{queue}}/leases     take messages; settle them with POST /v1/settlements\n\
          GET  /v1/queues                     queues with settings and numbers\n\
+         GET  /v1/alerts                     what somebody must look at\n\
          GET  /metrics, /livez, /readyz      for the supervisor\n\n",
         env!("CARGO_PKG_VERSION")
     );

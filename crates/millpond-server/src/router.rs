@@ -5,7 +5,7 @@
 
 use crate::errors::{Refusal, no_answer_in_time, refuse};
 use crate::shared::Shared;
-use crate::{dead, enqueue, metrics, pages, queues, replays, routes, status, targets, workers};
+use crate::{alerts, dead, enqueue, metrics, pages, queues, replays, routes, status, targets, workers};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
@@ -45,6 +45,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/targets", get(targets::list))
         .route("/v1/targets/{target}", get(targets::get))
         .route("/v1/targets/{target}/reset", post(targets::reset))
+        .route("/v1/alerts", get(alerts::list))
         .route("/metrics", get(metrics::metrics))
         .route("/livez", get(pages::livez))
         .route("/readyz", get(pages::readyz))

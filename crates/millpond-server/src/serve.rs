@@ -2,6 +2,7 @@
 //!
 //! Owns the order in which its parts start and end. Must never return before the engine has written what it holds.
 
+use crate::alerts::{self, Board};
 use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::callbacks::{self, Desk};
@@ -143,6 +144,7 @@ pub async fn serve(
         answers: Answers::default(),
         callbacks: desk,
         arrivals: Arc::default(),
+        alerts: Board::new(configuration.alerts.clone(), Vec::new()),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -231,6 +233,7 @@ impl Server {
         let mut tasks = vec![
             tokio::spawn(driver.clone().run(calls)),
             tokio::spawn(connections.clone().accept(listeners.http)),
+            tokio::spawn(alerts::look(Arc::clone(&shared))),
         ];
         tasks.extend(listeners.scaler.map(|listener| tokio::spawn(scaler::accept(listener, scaler))));
         Self { shared, driver, connections, close, quiet, callbacks, tasks }

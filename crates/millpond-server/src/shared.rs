@@ -2,6 +2,7 @@
 //!
 //! Owns the handle on the engine and the facts about this server. Must never hold anything per request.
 
+use crate::alerts::Board;
 use crate::answers::Answers;
 use crate::bodies::Bodies;
 use crate::callbacks::Desk;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Answers,
     /// Who hears of work that arrives.
     pub(crate) arrivals: Arc<Arrivals>,
+    /// What somebody must look at.
+    pub(crate) alerts: Board,
     /// The check at the front door.
     pub(crate) guard: Guard,
     /// How much of a result each queue keeps.

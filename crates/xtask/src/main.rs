@@ -8,6 +8,7 @@ mod faults;
 mod fixture;
 mod fuzz;
 mod mutants;
+mod promtool;
 #[cfg(test)]
 mod proto;
 mod swarm;
@@ -18,9 +19,10 @@ use mutants::Part;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask <deps|tidy|mutants|swarm|fixture|fuzz>
+const USAGE: &str = "usage: cargo xtask <deps|tidy|promtool|mutants|swarm|fixture|fuzz>
   deps             the crates depend on each other only in the directions of the design
   tidy             sizes of files and functions, file headers, markers, machine paths, named tests
+  promtool         what Prometheus says of alert rules, dashboard and metrics; fetches promtool if it is absent
   mutants [BASE]   the core's tests notice whatever is changed in what has changed since BASE (origin/main)
   mutants --all    the same for the whole core: hours; --file GLOB for files of it, as in pond/order/*.rs
   swarm            the engine under a swarm of faults, seed after seed [--minutes N] [--seed S]
@@ -56,6 +58,7 @@ fn run(arguments: &[String]) -> Result<Vec<String>> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["deps"] => deps::check(&repository()?),
         ["swarm", ref rest @ ..] => swarm::run(&repository()?, rest),
+        ["promtool"] => promtool::check(&repository()?),
         ["tidy"] => tidy::check(&repository()?),
         ["mutants"] => mutants::check(&repository()?, &Part::Since("origin/main")),
         ["mutants", "--all"] => mutants::check(&repository()?, &Part::ALL),

@@ -30,7 +30,7 @@ const fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-/// The documented example without the keys that this version refuses.
+/// The documented example.
 const EXAMPLE: &str = r#"
 listen = "127.0.0.1:8080"          # anything but loopback needs [auth] or --insecure
 data = "./millpond-data"
@@ -70,6 +70,10 @@ retention = "14d"                  # must be longer than the queue's retention
 max_messages = 100000              # full: the queue pauses and alerts; nothing is trimmed in silence
 replayable_for = "7d"              # older ones need an explicit override
 owner = "team-enrollment"
+[queues.enrollments.alerts]        # logged, counted, shown; sent to [alerts].webhook
+oldest_age = "10m"
+depth = 500000
+dead = 1
 "#;
 
 #[test]
@@ -89,6 +93,7 @@ fn the_documented_example_is_read_without_a_warning() {
         ..QueueSettings::default()
     };
     expected.dead_letter.owner = Some("team-enrollment".to_owned());
+    (expected.alerts.oldest_age, expected.alerts.depth) = (Some(seconds(600)), Some(500_000));
     assert_eq!(configuration.queues["enrollments"], expected);
     let server = Configuration {
         targets: configuration.targets,

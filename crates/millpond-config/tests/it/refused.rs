@@ -8,9 +8,8 @@ use proptest::prelude::*;
 fn keys_of_later_versions_are_refused_and_not_ignored() {
     for (text, key) in [
         ("[auth]\n".to_owned(), "auth"),
-        ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts"),
+        ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts.webhook"),
         (with("url2 = 1", ""), "targets.t.url2"),
-        (with("", "[queues.q.alerts]\ndead = 1"), "queues.q.alerts"),
     ] {
         let errors = errors(&text);
         assert_eq!(errors.iter().map(|error| error.key.as_str()).collect::<Vec<_>>(), [key], "{text}");
@@ -57,6 +56,11 @@ fn a_value_of_another_type_is_refused_at_every_key() {
                 "dead_letter.retention",
                 "dead_letter.max_messages",
                 "dead_letter.replayable_for",
+                "alerts",
+                "alerts.oldest_age",
+                "alerts.depth",
+                "alerts.dead",
+                "alerts.for",
             ],
         ),
     ] {
@@ -79,6 +83,10 @@ fn a_value_of_another_type_is_refused_at_every_key() {
         ("adaptive = true\nlatency_objective = \"5s\"", "targets.t.latency_objective"),
     ] {
         assert_eq!(keys_in_error(&with(line, "")), [key]);
+    }
+    for key in ["insurmountable", "held", "refusals"] {
+        let wrong = keys_in_error(&with("", &format!("alerts.{key} = \"no\"")));
+        assert_eq!(wrong, [format!("queues.q.alerts.{key}")]);
     }
     assert_eq!(keys_in_error(&with("", "dead_letter.owner = 1")), ["queues.q.dead_letter.owner"]);
 }
@@ -103,6 +111,19 @@ fn every_bound_of_a_breaker_and_of_a_ramp_holds() {
     ] {
         assert_eq!(keys_in_error(&with(line, "")), [key]);
     }
+}
+
+#[test]
+fn a_threshold_that_another_bound_keeps_from_being_reached_is_warned_of() {
+    let lines = "max_messages = 100\nretention = \"1h\"\ndead_letter.max_messages = 10\n\
+                 alerts = { depth = 101, oldest_age = \"61m\", dead = 11 }";
+    let loaded = parse(&with("", lines), "test").unwrap();
+    let mut keys: Vec<_> = loaded.warnings.iter().map(|warning| warning.key.as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["queues.q.alerts.dead", "queues.q.alerts.depth", "queues.q.alerts.oldest_age"]);
+    let lines = "max_messages = 100\nretention = \"1h\"\ndead_letter.max_messages = 10\n\
+                 alerts = { depth = 100, oldest_age = \"1h\", dead = 10 }";
+    assert_eq!(parse(&with("", lines), "test").unwrap().warnings, []);
 }
 
 #[test]
@@ -144,6 +165,16 @@ fn every_bound_of_a_queue_holds_on_both_sides() {
         ("result_max = \"16MiB\"", "result_max = 16777217"),
         ("expected_service_time = \"12h\"", "expected_service_time = \"13h\""),
         ("expected_service_time = \"1us\"", "expected_service_time = \"0s\""),
+        ("alerts.oldest_age = \"1us\"", "alerts.oldest_age = \"0s\""),
+        (
+            "retention = \"365d\"\ndead_letter.retention = \"366d\"\nalerts.oldest_age = \"365d\"",
+            "alerts.oldest_age = \"367d\"",
+        ),
+        ("alerts.depth = 1", "alerts.depth = 0"),
+        ("alerts.dead = 0", "alerts.dead = -1"),
+        ("alerts.refusals = 1", "alerts.refusals = 1.01"),
+        ("alerts.refusals = 0.0", "alerts.refusals = nan"),
+        ("alerts.for = \"1d\"", "alerts.for = \"25h\""),
         ("retry.max_attempts = 1", "retry.max_attempts = 0"),
         ("retry.max_attempts = 1000", "retry.max_attempts = 1001"),
         ("retry.max_deliveries = 5", "retry.max_deliveries = 4"),
@@ -186,6 +217,9 @@ fn every_bound_of_a_target_and_the_server_holds_on_both_sides() {
         ("max_body = 1", "max_body = 0"),
         ("max_body = \"256MiB\"", "max_body = \"257MiB\""),
         ("data = \"x\"", "data = \"\""),
+        ("alerts.for = \"1d\"", "alerts.for = \"25h\""),
+        ("alerts.slow_commits = \"1m\"", "alerts.slow_commits = \"61s\""),
+        ("alerts.storage_full = false", "alerts.storage_full = 0"),
         ("allowed_hosts = []", "allowed_hosts = [\"a\", \"http://b/\"]"),
         ("listen = \"0.0.0.0:80\"", "listen = \"0.0.0.0\""),
     ] {

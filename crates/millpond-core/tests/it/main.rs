@@ -7,6 +7,7 @@
     reason = "a test that goes wrong may panic"
 )]
 
+mod alerts;
 mod blocking;
 mod bounds;
 mod breaker;

@@ -104,6 +104,28 @@ fn a_stop_waits_for_what_was_decided_by_then_and_for_nothing_that_timers_still_b
     engine.join().unwrap();
 }
 
+#[test]
+fn whoever_asks_how_the_log_is_doing_hears_that_the_disk_is_full_and_that_it_is_so_no_more() {
+    let (inbox, machine) = (Inbox::new(), restored(at(0)).machine);
+    let ((log, _told), (segments, _jobs), (reader, _read_jobs)) = (channel(), ToSegments::new(), channel());
+    let (calls, _calls) = async_mpsc::unbounded_channel();
+    let now = Box::new(|| at(0));
+    let engine =
+        EngineThread { machine, inbox: inbox.clone(), now, log, segments, reader, calls, failed: None };
+    let engine = std::thread::spawn(move || engine.run());
+    for full in [true, false, true] {
+        inbox.push(Event::Committed(Commit { durable: None, full, ..commit(OpNumber(0)) }));
+        for _ in 0..2 {
+            let (located, is_taken) = oneshot::channel();
+            inbox.push(Event::Locate { seq: Seq(1), answer: located });
+            is_taken.blocking_recv().unwrap();
+        }
+        assert_eq!(inbox.journal().full, full);
+    }
+    inbox.push(Event::Stop);
+    engine.join().unwrap();
+}
+
 /// What is logged while `run` does its work.
 fn said(run: impl FnOnce()) -> Vec<String> {
     let (lines, writer) = std::io::pipe().unwrap();

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod alerts;
 mod answers;
 mod backend;
 mod blocking;
@@ -25,6 +26,7 @@ mod nasty;
 mod order;
 mod overflow;
 mod problems;
+mod promtool;
 mod push;
 mod replays;
 mod routes;

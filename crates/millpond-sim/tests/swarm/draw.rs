@@ -3,6 +3,7 @@
 //! Owns the distributions. Must never draw anything twice from one place in the order: a run is its seed.
 
 use fastrand::Rng;
+use millpond_core::alert::AlertSettings;
 use millpond_core::name::Name;
 use millpond_core::rate::Rate;
 use millpond_core::settings::{
@@ -179,5 +180,7 @@ pub(super) fn settings(chance: &mut Rng, targets: &[(Name, TargetSettings)]) -> 
             replayable_for: Duration::from_secs(pick(chance, &[5, 604_800])),
             owner: None,
         },
+        // They change nothing in the engine.
+        alerts: AlertSettings::default(),
     }
 }

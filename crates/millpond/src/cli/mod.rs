@@ -3,6 +3,7 @@
 //! Owns the groups of the help, the runtimes and the way from a failure to an exit code. Must never hold what a
 //! command does: each one has its own file.
 
+mod alerts;
 mod arguments;
 mod check;
 mod completions;
@@ -10,6 +11,7 @@ mod confirm;
 mod connection;
 mod dead;
 mod demo;
+mod export;
 mod failure;
 mod journal;
 mod messages;
@@ -70,6 +72,8 @@ enum Command {
     Dead(dead::Dead),
     Targets(targets::TargetsCommand),
     Top(top::Top),
+    Alerts(alerts::AlertsCommand),
+    Export(export::Export),
     Journal(journal::Journal),
     Completions(completions::Completions),
 }
@@ -79,7 +83,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Look ahead", &["demo", "plan", "simulate"]),
     ("Run a server", &["serve", "check"]),
     ("Put work in, do it, follow it", &["send", "work", "messages"]),
-    ("Operate", &["top", "queues", "targets", "dead", "journal", "completions"]),
+    ("Operate", &["top", "queues", "targets", "dead", "alerts", "export", "journal", "completions"]),
 ];
 
 /// Runs the command line of this process.
@@ -117,6 +121,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Plan(command) => command.run(out),
         Command::Check(command) => command.run(out),
         Command::Simulate(command) => command.run(out),
+        Command::Export(command) => command.run(out),
         Command::Journal(command) => command.run(out),
         Command::Completions(command) => command.run(&mut self::command(), out),
         Command::Serve(command) => busy()?.block_on(command.run(out)),
@@ -128,6 +133,7 @@ fn dispatch(command: Command, out: &mut impl Write) -> Result<(), Failure> {
         Command::Targets(command) => quiet()?.block_on(command.run(out)),
         Command::Dead(command) => quiet()?.block_on(command.run(out)),
         Command::Top(command) => quiet()?.block_on(command.run(out)),
+        Command::Alerts(command) => quiet()?.block_on(command.run(out)),
     }
 }
 

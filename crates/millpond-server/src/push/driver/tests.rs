@@ -3,12 +3,14 @@
 //! Owns an engine with one message to push. Must never sleep: the moment is an argument.
 
 use super::{Driver, targets};
+use crate::alerts::Board;
 use crate::bodies::Bodies;
 use crate::guard::Guard;
 use crate::limits::Limits;
 use crate::shared::{ResultLimits, Shared};
 use crate::targets::TargetUrls;
 use millpond_config::Target;
+use millpond_core::alert::ServerAlertSettings;
 use millpond_core::command::{Declared, NewMessage};
 use millpond_core::message::Phase;
 use millpond_core::name::Name;
@@ -62,6 +64,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         answers: crate::answers::Answers::default(),
         callbacks: None,
         arrivals: Arc::default(),
+        alerts: Board::new(ServerAlertSettings::default(), Vec::new()),
         handle: handle.clone(),
         bodies: Bodies::new(&limits, 1 << 10),
         limits,
