@@ -8,7 +8,7 @@ use crate::rig::{
 use millpond_core::command::{Command, NewMessage, Reply};
 use millpond_core::name::Label;
 use millpond_core::rate::Rate;
-use millpond_core::settings::{DeadLetterSettings, QueueSettings, TargetSettings};
+use millpond_core::settings::{BreakerSettings, DeadLetterSettings, QueueSettings, TargetSettings};
 use millpond_core::stats::Held;
 use std::time::Duration;
 
@@ -102,21 +102,27 @@ fn a_queue_that_hands_out_nothing_wants_no_more_than_are_at_work() {
 
 #[test]
 fn a_target_that_is_down_wants_one_worker_and_all_of_them_once_it_is_up() {
-    let mut rig = Rig::pushing(target(10), unpromised());
+    let target = TargetSettings { breaker: Some(BreakerSettings::default()), ..target(10) };
+    let mut rig = Rig::pushing(target, unpromised());
     rig.fill(400);
     assert_eq!(rig.stats().workers_wanted, 10);
-    for call in rig.take_calls() {
-        rig.end_call(call.receipt, failed(false));
+    for _ in 0..3 {
+        for call in rig.take_calls() {
+            rig.end_call(call.receipt, failed(false));
+        }
     }
     // A target that was scaled to none refuses every call; one is enough to see whether it is back.
-    let in_flight = rig.stats().leased;
-    assert_eq!(rig.stats().predicted_wait, None, "it is down");
-    assert_eq!(rig.stats().workers_wanted, in_flight.max(1));
-    rig.pass(ms(500));
-    for call in rig.take_calls() {
-        rig.end_call(call.receipt, succeeded());
+    let stats = rig.stats();
+    assert_eq!((stats.held, stats.predicted_wait), (Some(Held::BreakerOpen), None));
+    assert_eq!(stats.workers_wanted, stats.leased.max(1));
+    // Tried after a pause, and then given its places back step by step.
+    for _ in 0..60 {
+        rig.pass(ms(500));
+        for call in rig.take_calls() {
+            rig.end_call(call.receipt, succeeded());
+        }
     }
-    assert_eq!(rig.stats().workers_wanted, 10);
+    assert_eq!((rig.stats().held, rig.stats().workers_wanted), (None, 10));
 }
 
 #[test]

@@ -124,6 +124,8 @@ async fn a_target_without_a_listener_costs_its_attempts_and_no_more() {
         let bench = Bench::start(nasty.address, |configuration| {
             target(configuration).url = format!("http://{nobody}/").parse().unwrap();
             target(configuration).http2 = http2;
+            // With its breaker, nothing more would be tried.
+            target(configuration).settings.breaker = None;
             configuration.queues.get_mut(&name("push")).unwrap().retry.max_attempts = 3;
         })
         .await;
