@@ -116,7 +116,7 @@ fn a_target_that_is_down_wants_one_worker_and_all_of_them_once_it_is_up() {
     assert_eq!((stats.held, stats.predicted_wait), (Some(Held::BreakerOpen), None));
     assert_eq!(stats.workers_wanted, stats.leased.max(1));
     // Tried after a pause, and then given its places back step by step.
-    for _ in 0..60 {
+    for _ in 0..35 {
         rig.pass(ms(500));
         for call in rig.take_calls() {
             rig.end_call(call.receipt, succeeded());
