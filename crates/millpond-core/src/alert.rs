@@ -124,13 +124,13 @@ impl Watch {
         self.look += 1;
         let mut changes = Vec::new();
         let settings = self.settings.clone();
-        self.take(Subject::Server, None, now, &mut changes, |watched| {
+        self.take(&Subject::Server, None, now, &mut changes, |watched| {
             let passed = watched.window.passed([seen.log.commits as f64, seen.log.commit_seconds], now.mono);
             reading::of_server(&settings, &seen.log, passed)
         });
         for queue in seen.queues {
             let owner = queue.settings.dead_letter.owner.as_deref();
-            self.take(Subject::Queue(queue.name.clone()), owner, now, &mut changes, |watched| {
+            self.take(&Subject::Queue(queue.name.clone()), owner, now, &mut changes, |watched| {
                 let totals = &queue.stats.totals;
                 let counted = [totals.accepted() as f64, totals.refused() as f64];
                 let passed = watched.window.passed(counted, now.mono);
@@ -138,7 +138,7 @@ impl Watch {
             });
         }
         for target in seen.targets {
-            self.take(Subject::Target(target.name.clone()), None, now, &mut changes, |_| {
+            self.take(&Subject::Target(target.name.clone()), None, now, &mut changes, |_| {
                 reading::of_target(&settings, target)
             });
         }
@@ -190,7 +190,7 @@ impl Watch {
     /// Takes what a look has found of one subject.
     fn take<'a>(
         &mut self,
-        subject: Subject,
+        subject: &Subject,
         owner: Option<&str>,
         now: Now,
         changes: &mut Vec<Change>,
@@ -201,12 +201,12 @@ impl Watch {
         let readings = read(watched);
         for (rule, track) in Rule::ALL.into_iter().zip(&mut watched.tracks) {
             let reading = readings.iter().find(|reading| reading.rule == rule);
-            let was = track.alert(rule, &subject);
+            let was = track.alert(rule, subject);
             match track.step(reading, owner, now) {
                 Step::Nothing => {}
-                Step::Fired => changes.extend(track.alert(rule, &subject).map(Change)),
+                Step::Fired => changes.extend(track.alert(rule, subject).map(Change)),
                 Step::Cleared { value } => {
-                    let value = value.or(was.as_ref().map(|alert| alert.value)).unwrap_or_default();
+                    let value = value.or_else(|| was.as_ref().map(|alert| alert.value)).unwrap_or_default();
                     changes
                         .extend(was.map(|alert| Change(Alert { cleared: Some(now.wall), value, ..alert })));
                 }

@@ -61,7 +61,9 @@ fn fetch(program: &Path) -> Result<bool> {
         done.is_ok_and(|done| done.status.success())
     };
     // The lists of packages may be missing, and only root can have them fetched.
-    if !apt(&["download", "prometheus"]) && !(apt(&["update"]) && apt(&["download", "prometheus"])) {
+    let download = || apt(&["download", "prometheus"]);
+    let is_there = download() || (apt(&["update"]) && download());
+    if !is_there {
         return Ok(false);
     }
     let files =

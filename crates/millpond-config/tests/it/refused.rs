@@ -18,9 +18,11 @@ fn keys_of_later_versions_are_refused_and_not_ignored() {
     }
 }
 
+/// A value of each type.
+const OF_TYPES: [&str; 6] = ["\"soon\"", "7.5", "true", "1979-05-27", "[1]", "{ a = 1 }"];
+
 #[test]
 fn a_value_of_another_type_is_refused_at_every_key() {
-    let of_type = ["\"soon\"", "7.5", "true", "1979-05-27", "[1]", "{ a = 1 }"];
     for (table, keys) in [
         ("", &["listen", "max_body", "allowed_hosts", "targets", "queues"][..]),
         ("[targets.t]\nurl = \"http://a/\"\n", &["concurrency", "rate", "timeout", "hold_after_timeout"]),
@@ -65,7 +67,7 @@ fn a_value_of_another_type_is_refused_at_every_key() {
         ),
     ] {
         for key in keys {
-            for value in of_type {
+            for value in OF_TYPES {
                 let text = format!("{table}{key} = {value}\n");
                 assert!(parse(&text, "x").is_err(), "{text}");
             }

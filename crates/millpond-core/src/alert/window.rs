@@ -42,6 +42,7 @@ impl Window {
 }
 
 #[cfg(test)]
+#[expect(clippy::float_cmp, reason = "sums of whole numbers are exact")]
 mod tests {
     use super::{SAMPLES_APART, WINDOW, Window};
     use crate::time::Mono;

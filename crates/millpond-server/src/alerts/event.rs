@@ -1,4 +1,4 @@
-//! A change of an alert as a CloudEvent.
+//! A change of an alert as a `CloudEvent`.
 //!
 //! Owns its attributes. Must never send it.
 
@@ -6,7 +6,7 @@ use millpond_api::alert::Alert as Shown;
 use millpond_core::alert::{Alert, Subject};
 use serde::Serialize;
 
-/// A CloudEvent 1.0 in structured JSON.
+/// A `CloudEvent` 1.0 in structured JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Event {
     specversion: &'static str,

@@ -125,7 +125,7 @@ impl Story {
             120..300 => 1,
             _ => 0,
         };
-        stats.insurmountable = (250..500).contains(&second) && second / 20 % 2 == 0;
+        stats.insurmountable = (250..500).contains(&second) && (second / 20).is_multiple_of(2);
         stats.held = match second {
             200..230 => Some(Held::DeadBurst),
             900..1_000 => Some(Held::DeadLettersFull),
@@ -144,22 +144,22 @@ impl Story {
     /// The samples that `/metrics` would have.
     fn samples(&self) -> Vec<(&'static str, f64)> {
         let stats = &self.queue.stats;
-        let state = |is_so: bool| f64::from(u8::from(is_so));
+        let flag = |is_so: bool| f64::from(u8::from(is_so));
         vec![
             ("millpond_queue_oldest_age_seconds{QUEUE,state=\"any\"}", stats.oldest_age.as_secs_f64()),
             ("millpond_queue_messages{QUEUE,state=\"ready\"}", stats.ready as f64),
             ("millpond_queue_messages{QUEUE,state=\"backoff\"}", stats.backoff as f64),
             ("millpond_queue_messages{QUEUE,state=\"delayed\"}", 1_000.0),
             ("millpond_queue_messages{QUEUE,state=\"dead\"}", stats.dead as f64),
-            ("millpond_queue_insurmountable{QUEUE}", state(stats.insurmountable)),
-            ("millpond_queue_held{QUEUE,reason=\"dead-burst\"}", state(stats.held == Some(Held::DeadBurst))),
+            ("millpond_queue_insurmountable{QUEUE}", flag(stats.insurmountable)),
+            ("millpond_queue_held{QUEUE,reason=\"dead-burst\"}", flag(stats.held == Some(Held::DeadBurst))),
             (
                 "millpond_queue_held{QUEUE,reason=\"dead-letters-full\"}",
-                state(stats.held == Some(Held::DeadLettersFull)),
+                flag(stats.held == Some(Held::DeadLettersFull)),
             ),
             ("millpond_accepted_total{QUEUE,criticality=\"critical\"}", stats.totals.accepted() as f64),
             ("millpond_refused_total{QUEUE,reason=\"queue-full\"}", stats.totals.refused() as f64),
-            ("millpond_journal_full{SERVER}", state(self.log.full)),
+            ("millpond_journal_full{SERVER}", flag(self.log.full)),
             ("millpond_journal_bytes{SERVER}", 1.0),
             ("millpond_journal_commit_seconds_count{SERVER}", self.log.commits as f64),
             ("millpond_journal_commit_seconds_sum{SERVER}", self.log.commit_seconds),
@@ -208,8 +208,8 @@ fn prometheus_fires_and_clears_when_the_server_does() {
         changes.extend(watch.look(&seen, now).iter().map(|Change(alert)| (second, alert.rule)));
         firing.push(watch.firing());
     }
-    let changed: BTreeSet<Rule> = changes.iter().map(|(_, rule)| *rule).collect();
-    assert_eq!(changed.len(), Rule::ALL.len(), "the story has every rule in it: {changes:?}");
+    let rules: BTreeSet<Rule> = changes.iter().map(|(_, rule)| *rule).collect();
+    assert_eq!(rules.len(), Rule::ALL.len(), "the story has every rule in it: {changes:?}");
     // Prometheus extrapolates what grew within a window, so that there the second is not exact.
     let is_sure = |second: &u64| {
         let slack = |rule: Rule| if matches!(rule, Rule::Refusals | Rule::SlowCommits) { 6 } else { 0 };

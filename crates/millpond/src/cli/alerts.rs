@@ -9,6 +9,7 @@ use super::render::{age, counted, line, wrapped};
 use clap::Args;
 use jiff::Timestamp;
 use millpond_api::alert::{Alert, AlertState, Alerts};
+use std::fmt::Write as _;
 use std::io::Write;
 
 /// Show what somebody must look at
@@ -69,7 +70,8 @@ fn told(alerts: &Alerts, now: Timestamp) -> String {
     }
     for alert in cleared {
         let when = alert.cleared_at.as_deref().map(|at| age(at, now)).unwrap_or_default();
-        text.push_str(&format!("  {} ({}), {when}\n", line(&alert.alert), subject(alert)));
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "  {} ({}), {when}", line(&alert.alert), subject(alert));
     }
     text
 }
