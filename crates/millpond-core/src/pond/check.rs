@@ -2,6 +2,7 @@
 //!
 //! Owns the invariants that can be checked from inside. Must never change anything.
 
+use super::load::Load;
 use super::slot::Slot;
 use super::timers::Timer;
 use super::{Gated, Pond};
@@ -34,6 +35,7 @@ impl Pond {
     pub fn assert_consistent(&self) {
         let mut counted: Vec<Counts> = self.queues.iter().map(|_| Counts::default()).collect();
         let mut occupied = vec![0_u32; self.targets.len()];
+        let mut load = Load::default();
         for (seq, slot) in self.slots.iter() {
             let message = &slot.message;
             assert_eq!(message.seq, seq, "a message lies under its own number");
@@ -48,6 +50,7 @@ impl Pond {
                 Phase::Succeeded | Phase::Expired | Phase::Cancelled | Phase::Dropped => {}
             }
             counts.kept += 1;
+            load.enter(message);
             self.assert_in_order(&slot);
             if !message.phase.is_terminal() {
                 counts.unfinished += 1;
@@ -72,6 +75,7 @@ impl Pond {
                 occupied[target] += 1;
             }
         }
+        assert_eq!(self.load, load, "the counts over all queues agree with messages");
         self.assert_queues(&counted);
         self.assert_prefetch();
         self.assert_keys();

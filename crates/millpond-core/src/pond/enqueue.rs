@@ -259,6 +259,7 @@ impl Pond {
         queue.join_group(&slot);
         queue.enter(&slot);
         queue.kept += 1;
+        self.load.enter(&slot.message);
         self.slots.insert(seq, slot);
     }
 

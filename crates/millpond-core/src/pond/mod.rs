@@ -19,6 +19,7 @@ mod groups;
 mod handout;
 mod held;
 mod keys;
+mod load;
 mod lookup;
 mod operate;
 mod order;
@@ -47,6 +48,7 @@ use crate::time::{Mono, Now, Wall};
 use callbacks::Tellers;
 use expiries::Expiries;
 use groups::Parting;
+use load::Load;
 use purge::Purge;
 use queue::Queue;
 use replay::Survey;
@@ -119,6 +121,7 @@ pub struct Pond {
     /// Queues that may have more idempotency keys than they may remember.
     forgetting: BTreeSet<QueueNumber>,
     tellers: Tellers,
+    load: Load,
     /// Queues in which there may be room for those who wait for it.
     freed: BTreeSet<QueueNumber>,
     storage: StorageState,
@@ -155,6 +158,7 @@ impl Pond {
             purges: VecDeque::new(),
             forgetting: BTreeSet::new(),
             tellers: Tellers::default(),
+            load: Load::default(),
             freed: BTreeSet::new(),
             storage: StorageState::Roomy,
             draining: false,
@@ -269,7 +273,7 @@ impl Pond {
 
     /// Messages that are handed out.
     pub fn leased(&self) -> u64 {
-        self.queues.iter().map(|queue| queue.leased.len() as u64).sum()
+        self.load.leased
     }
 
     /// Whether something has changed since [`Input::CopyBasics`] of which single messages' records tell: whoever gives up

@@ -224,6 +224,7 @@ impl Pond {
         }
         let queue = &mut self.queues[message.queue.0 as usize];
         enter_restored(queue, &slot, &self.slots);
+        self.load.enter(&slot.message);
         queue.tell(&mut self.targets);
     }
 
@@ -293,6 +294,7 @@ impl Pond {
             slot.occupies = Some(target);
         }
         enter_restored(queue, &slot, &self.slots);
+        self.load.enter(&slot.message);
         queue.tell(&mut self.targets);
         self.slots.insert(seq, slot);
         self.slots.may_rest(seq, self.durable);

@@ -33,6 +33,7 @@ impl Pond {
             self.moved.push(seq);
         }
         queue.leave(slot);
+        self.load.leave(&slot.message);
         if let Some(at) = slot.phase_timer.take() {
             self.timers.clear(at, Timer::Phase(seq));
         }
@@ -56,6 +57,7 @@ impl Pond {
             queue.join_group(slot);
         }
         queue.enter(slot);
+        self.load.enter(&slot.message);
         queue.tell(&mut self.targets);
         let (number, owes) = (queue.number, slot.message.callback.is_some());
         if owes {
@@ -395,6 +397,7 @@ impl Pond {
         let Some(slot) = self.slots.remove(seq) else { return };
         let queue = &mut self.queues[slot.message.queue.0 as usize];
         queue.leave(&slot);
+        self.load.leave(&slot.message);
         queue.kept -= 1;
         queue.tell(&mut self.targets);
         if let Some(at) = slot.phase_timer {
