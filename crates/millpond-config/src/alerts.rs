@@ -35,6 +35,7 @@ pub(crate) fn of_server(report: &mut Report<'_>, top: &Section<'_>) -> ServerAle
         hold: section.duration(report, "for").unwrap_or(fresh.hold),
         slow_commits: section.duration(report, "slow_commits").unwrap_or(fresh.slow_commits),
         storage_full: section.flag(report, "storage_full").unwrap_or(fresh.storage_full),
+        breaker_open: section.flag(report, "breaker_open").unwrap_or(fresh.breaker_open),
     };
     for Finding { severity, field, problem, help } in check::check_alerts(&settings) {
         report.add(severity, section.locate(field), &section.path_of(field), problem, help);

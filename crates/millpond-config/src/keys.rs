@@ -161,7 +161,7 @@ pub(crate) static QUEUE_ALERTS: Table = Table {
 
 pub(crate) static ALERTS: Table = Table {
     title: "alerts",
-    supported: &["for", "slow_commits", "storage_full"],
+    supported: &["for", "slow_commits", "storage_full", "breaker_open"],
     unsupported: &["webhook", "secret"],
 };
 

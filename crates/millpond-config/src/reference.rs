@@ -438,6 +438,11 @@ fn server_alerts(page: &mut Page) {
         "An alert while the disk has no room for new work.",
     );
     page.key(
+        "breaker_open",
+        &fresh.breaker_open.to_string(),
+        "An alert for each target that does not answer: its breaker has not been closed for as long as for says.",
+    );
+    page.key(
         "slow_commits",
         &text(format_duration(fresh.slow_commits)),
         "An alert once a commit to the disk takes so long on average over two minutes. 0s: never; at most 1m.",

@@ -3,6 +3,7 @@
 //! Owns the thresholds' meaning. Must never remember anything.
 
 use super::{CLEARS_BELOW, LogSeen, Rule, ServerAlertSettings};
+use crate::breaker::BreakerState;
 use crate::command::QueueView;
 use crate::stats::{Held, TargetStats};
 use std::time::Duration;
@@ -54,7 +55,8 @@ pub(super) fn of_queue(queue: &QueueView, [accepted, refused]: [f64; 2]) -> Vec<
             Rule::Insurmountable => state(stats.insurmountable),
             Rule::DeadBurst => state(stats.held == Some(Held::DeadBurst)),
             Rule::DeadLettersFull => state(stats.held == Some(Held::DeadLettersFull)),
-            Rule::Refusals | Rule::StorageFull | Rule::SlowCommits => 0.0,
+            Rule::CallbacksFull => state(stats.held == Some(Held::CallbacksFull)),
+            Rule::Refusals | Rule::BreakerOpen | Rule::StorageFull | Rule::SlowCommits => 0.0,
         };
         let mut reading = Reading::new(rule, value, threshold, settings.hold);
         match rule {
@@ -72,8 +74,10 @@ pub(super) fn of_queue(queue: &QueueView, [accepted, refused]: [f64; 2]) -> Vec<
 }
 
 /// Of a target.
-pub(super) fn of_target(_settings: &ServerAlertSettings, _target: &TargetStats) -> Vec<Reading> {
-    Vec::new()
+pub(super) fn of_target(settings: &ServerAlertSettings, target: &TargetStats) -> Vec<Reading> {
+    let is_down = state(target.state != BreakerState::Closed);
+    let read = |threshold| Reading::new(Rule::BreakerOpen, is_down, threshold, settings.hold);
+    settings.threshold(Rule::BreakerOpen).map(read).into_iter().collect()
 }
 
 /// Of the server, whose log has made so many commits in so many seconds lately.
@@ -82,14 +86,8 @@ pub(super) fn of_server(
     log: &LogSeen,
     [commits, seconds]: [f64; 2],
 ) -> Vec<Reading> {
-    let read = |rule: Rule| {
-        let threshold = settings.threshold(rule)?;
-        let value = match rule {
-            Rule::StorageFull => state(log.full),
-            Rule::SlowCommits if commits > 0.0 => seconds / commits,
-            _ => 0.0,
-        };
-        Some(Reading::new(rule, value, threshold, settings.hold))
-    };
-    Rule::ALL.into_iter().filter_map(read).collect()
+    let mean = if commits > 0.0 { seconds / commits } else { 0.0 };
+    let values = [(Rule::StorageFull, state(log.full)), (Rule::SlowCommits, mean)];
+    let read = |(rule, value)| Some(Reading::new(rule, value, settings.threshold(rule)?, settings.hold));
+    values.into_iter().filter_map(read).collect()
 }

@@ -63,6 +63,10 @@ pub enum Rule {
     DeadBurst,
     /// There is no room for more dead letters: nothing is handed out.
     DeadLettersFull,
+    /// There is no room for more callbacks: nothing is handed out where somebody wants to be told of ends.
+    CallbacksFull,
+    /// A target does not answer.
+    BreakerOpen,
     /// The disk has no room for new work.
     StorageFull,
     /// Writing to the disk takes too long.
@@ -71,7 +75,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::OldestAge,
         Self::Depth,
         Self::Dead,
@@ -79,6 +83,8 @@ impl Rule {
         Self::Insurmountable,
         Self::DeadBurst,
         Self::DeadLettersFull,
+        Self::CallbacksFull,
+        Self::BreakerOpen,
         Self::StorageFull,
         Self::SlowCommits,
     ];
@@ -98,6 +104,8 @@ impl Rule {
             Self::Insurmountable => "insurmountable",
             Self::DeadBurst => "dead-burst",
             Self::DeadLettersFull => "dead-letters-full",
+            Self::CallbacksFull => "callbacks-full",
+            Self::BreakerOpen => "breaker-open",
             Self::StorageFull => "storage-full",
             Self::SlowCommits => "slow-commits",
         }
@@ -110,6 +118,8 @@ impl Rule {
             | Self::Insurmountable
             | Self::DeadBurst
             | Self::DeadLettersFull
+            | Self::CallbacksFull
+            | Self::BreakerOpen
             | Self::StorageFull => Severity::Critical,
             Self::Depth | Self::Dead | Self::Refusals | Self::SlowCommits => Severity::Warning,
         }
@@ -121,13 +131,17 @@ impl Rule {
             Self::OldestAge | Self::SlowCommits => Unit::Seconds,
             Self::Depth | Self::Dead => Unit::Messages,
             Self::Refusals | Self::Insurmountable => Unit::Ratio,
-            Self::DeadBurst | Self::DeadLettersFull | Self::StorageFull => Unit::State,
+            Self::DeadBurst
+            | Self::DeadLettersFull
+            | Self::CallbacksFull
+            | Self::BreakerOpen
+            | Self::StorageFull => Unit::State,
         }
     }
 
-    /// Whether its alert fires only after the condition has held for a while. The others are sure as soon as they are
-    /// seen; all clear only after a while.
+    /// Whether its alert fires only after the condition has held for a while: a target that is restarted is down, too, and
+    /// nobody need hear of it. The others are sure as soon as they are seen; all clear only after a while.
     pub fn waits(self) -> bool {
-        matches!(self, Self::OldestAge | Self::Depth | Self::Refusals | Self::SlowCommits)
+        matches!(self, Self::OldestAge | Self::Depth | Self::Refusals | Self::BreakerOpen | Self::SlowCommits)
     }
 }

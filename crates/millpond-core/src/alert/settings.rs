@@ -55,8 +55,8 @@ impl AlertSettings {
             Rule::Dead => (self.dead > 0).then_some(self.dead as f64),
             Rule::Refusals => (self.refusals > 0.0).then_some(self.refusals),
             Rule::Insurmountable => self.insurmountable.then_some(1.0),
-            Rule::DeadBurst | Rule::DeadLettersFull => self.held.then_some(1.0),
-            Rule::StorageFull | Rule::SlowCommits => None,
+            Rule::DeadBurst | Rule::DeadLettersFull | Rule::CallbacksFull => self.held.then_some(1.0),
+            Rule::BreakerOpen | Rule::StorageFull | Rule::SlowCommits => None,
         }
     }
 
@@ -77,7 +77,7 @@ impl AlertSettings {
     }
 }
 
-/// Which alerts there are beside those of the queues.
+/// Which alerts there are beside those of the queues: the server's, and its targets'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAlertSettings {
     /// How long a value must be out of bounds before an alert fires, and back in them before it clears.
@@ -86,11 +86,18 @@ pub struct ServerAlertSettings {
     pub slow_commits: Duration,
     /// Whether a full disk is one.
     pub storage_full: bool,
+    /// Whether a target that does not answer is one.
+    pub breaker_open: bool,
 }
 
 impl Default for ServerAlertSettings {
     fn default() -> Self {
-        Self { hold: Duration::from_mins(1), slow_commits: Duration::from_millis(500), storage_full: true }
+        Self {
+            hold: Duration::from_mins(1),
+            slow_commits: Duration::from_millis(500),
+            storage_full: true,
+            breaker_open: true,
+        }
     }
 }
 
@@ -99,6 +106,7 @@ impl ServerAlertSettings {
     pub fn threshold(&self, rule: Rule) -> Option<f64> {
         match rule {
             Rule::StorageFull => self.storage_full.then_some(1.0),
+            Rule::BreakerOpen => self.breaker_open.then_some(1.0),
             Rule::SlowCommits => (!self.slow_commits.is_zero()).then_some(self.slow_commits.as_secs_f64()),
             Rule::OldestAge
             | Rule::Depth
@@ -106,7 +114,8 @@ impl ServerAlertSettings {
             | Rule::Refusals
             | Rule::Insurmountable
             | Rule::DeadBurst
-            | Rule::DeadLettersFull => None,
+            | Rule::DeadLettersFull
+            | Rule::CallbacksFull => None,
         }
     }
 

@@ -85,6 +85,12 @@ impl Alert {
             Rule::DeadLettersFull => {
                 format!("{subject} hands out nothing: there is no room for more dead letters")
             }
+            Rule::CallbacksFull => format!(
+                "{subject} hands out nothing: there is no room for more callbacks, and somebody wants to be told of its messages' ends"
+            ),
+            Rule::BreakerOpen => {
+                format!("{subject} does not answer: its breaker is open, and what is for it waits")
+            }
             Rule::StorageFull => "the disk is full: new work is refused with 507".to_owned(),
             Rule::SlowCommits => format!(
                 "a commit to the disk takes {} on average; {} is too long",
@@ -124,6 +130,14 @@ impl Rule {
             }
             Self::DeadLettersFull => {
                 "Mend the cause, then replay dead letters, which works though the queue is full, or delete them."
+            }
+            Self::CallbacksFull => {
+                "Look who is not told: millpond queues show _callbacks, millpond dead list _callbacks. Mend the receivers, or delete what \
+                 nobody waits for."
+            }
+            Self::BreakerOpen => {
+                "Look whether it runs, and what it answers: millpond targets TARGET. Nothing is lost and no attempt burnt; it is tried with \
+                 single messages, and gets its work back step by step once it answers."
             }
             Self::StorageFull => {
                 "Free or add space on the disk of the data directory. What was accepted goes on; settlements have room of their own."

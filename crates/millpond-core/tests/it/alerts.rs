@@ -2,25 +2,27 @@
 //!
 //! Owns the tests of the rules over virtual time. Must never depend on how the server looks.
 
-use crate::rig::s;
+use crate::rig::{Rig, s, target};
 use millpond_core::alert::{
     Alert, AlertSettings, CLEARED_FOR, CLEARED_MAX, CLEARS_BELOW, Change, HOLD_MAX, LogSeen, Rule, Seen,
     ServerAlertSettings, Subject, WINDOW, Watch,
 };
+use millpond_core::breaker::BreakerState;
 use millpond_core::command::QueueView;
 use millpond_core::name::Name;
 use millpond_core::settings::QueueSettings;
-use millpond_core::stats::{Held, QueueStats};
+use millpond_core::stats::{Held, QueueStats, TargetStats};
 use millpond_core::time::{Mono, Now, Wall};
 use proptest::prelude::*;
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// A queue, a log and a watch on both.
+/// A queue, targets, a log and a watch on them.
 struct Scene {
     watch: Watch,
     queues: Vec<QueueView>,
+    targets: Vec<TargetStats>,
     log: LogSeen,
     now: Now,
 }
@@ -39,6 +41,7 @@ impl Scene {
         Self {
             watch: Watch::new(ServerAlertSettings::default()),
             queues: vec![queue],
+            targets: Vec::new(),
             log: LogSeen::default(),
             now,
         }
@@ -53,7 +56,7 @@ impl Scene {
     }
 
     fn look(&mut self) -> Vec<Change> {
-        let seen = Seen { queues: &self.queues, targets: &[], log: self.log };
+        let seen = Seen { queues: &self.queues, targets: &self.targets, log: self.log };
         self.watch.look(&seen, self.now)
     }
 
@@ -177,7 +180,11 @@ fn a_queue_that_is_held_or_cannot_keep_up_is_told_at_once_but_one_that_an_operat
     let mut scene = Scene::new(AlertSettings::default());
     (scene.stats().paused, scene.stats().held) = (true, Some(Held::Paused));
     assert_eq!(scene.run(10 * MINUTE), []);
-    for (held, rule) in [(Held::DeadBurst, Rule::DeadBurst), (Held::DeadLettersFull, Rule::DeadLettersFull)] {
+    for (held, rule) in [
+        (Held::DeadBurst, Rule::DeadBurst),
+        (Held::DeadLettersFull, Rule::DeadLettersFull),
+        (Held::CallbacksFull, Rule::CallbacksFull),
+    ] {
         scene.stats().held = Some(held);
         assert_eq!(scene.look().into_iter().map(|Change(alert)| alert.rule).collect::<Vec<_>>(), [rule]);
         scene.stats().held = None;
@@ -186,6 +193,33 @@ fn a_queue_that_is_held_or_cannot_keep_up_is_told_at_once_but_one_that_an_operat
     (scene.stats().insurmountable, scene.stats().utilization) = (true, 3.0);
     let [Change(alert)] = &scene.look()[..] else { panic!("it fires") };
     assert!(alert.summary().contains("(3 times it)"), "{}", alert.summary());
+}
+
+#[test]
+fn a_target_that_does_not_answer_for_a_minute_is_told_once_and_one_that_is_restarted_is_not() {
+    let mut scene = Scene::new(AlertSettings::default());
+    scene.targets.push(Rig::pushing(target(1), QueueSettings::default()).target_stats());
+    assert_eq!(scene.run(10 * MINUTE), []);
+    scene.targets[0].state = BreakerState::Open;
+    assert_eq!(scene.run(s(30)), []);
+    scene.targets[0].state = BreakerState::Closed;
+    assert_eq!(scene.run(10 * MINUTE), []);
+    let mut changes = Vec::new();
+    for second in 0..300 {
+        // Probes in vain are no end of it.
+        scene.targets[0].state = if second % 7 == 6 { BreakerState::HalfOpen } else { BreakerState::Open };
+        changes.extend(scene.run(s(1)));
+    }
+    let (_, alert) = only(&changes);
+    assert_eq!((alert.rule, alert.fired.since(alert.since)), (Rule::BreakerOpen, MINUTE));
+    let summary = format!("target {} does not answer", scene.targets[0].name);
+    assert!(alert.summary().starts_with(&summary), "{}", alert.summary());
+    scene.targets[0].state = BreakerState::Closed;
+    let cleared = only(&scene.run(10 * MINUTE)).clone().1;
+    assert_eq!((cleared.rule, cleared.cleared.is_some()), (Rule::BreakerOpen, true));
+    scene.watch = Watch::new(ServerAlertSettings { breaker_open: false, ..ServerAlertSettings::default() });
+    scene.targets[0].state = BreakerState::Open;
+    assert_eq!(scene.run(10 * MINUTE), []);
 }
 
 #[test]

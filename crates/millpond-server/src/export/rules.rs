@@ -108,7 +108,12 @@ fn alert(
         labels,
         annotations: vec![
             ("summary", summary.to_owned()),
-            ("description", rule.advice().replace("QUEUE", "{{ $labels.queue }}")),
+            (
+                "description",
+                rule.advice()
+                    .replace("QUEUE", "{{ $labels.queue }}")
+                    .replace("TARGET", "{{ $labels.target }}"),
+            ),
             ("runbook_url", format!("{}#{}", literal(runbooks), rule.as_str())),
         ],
         name,
@@ -196,6 +201,10 @@ fn value(rule: Rule, selector: &str) -> String {
         Rule::Insurmountable => format!("millpond_queue_insurmountable{}", with(selector, "")),
         Rule::DeadBurst => held("dead-burst"),
         Rule::DeadLettersFull => held("dead-letters-full"),
+        Rule::CallbacksFull => held("callbacks-full"),
+        Rule::BreakerOpen => {
+            "sum without (state) (millpond_target_state{state=~\"open|half-open\"})".to_owned()
+        }
         Rule::StorageFull => "millpond_journal_full".to_owned(),
         Rule::SlowCommits => {
             let window = window();
@@ -225,6 +234,10 @@ fn summary(rule: Rule) -> &'static str {
         Rule::DeadLettersFull => {
             "Queue {{ $labels.queue }} hands out nothing: there is no room for more dead letters"
         }
+        Rule::CallbacksFull => {
+            "Queue {{ $labels.queue }} hands out nothing: there is no room for more callbacks"
+        }
+        Rule::BreakerOpen => "Target {{ $labels.target }} does not answer",
         Rule::StorageFull => "The disk of {{ $labels.instance }} is full: new work is refused",
         Rule::SlowCommits => {
             "A commit to the disk of {{ $labels.instance }} takes {{ $value | humanizeDuration }} on average"

@@ -4,10 +4,11 @@
 
 use crate::harness::{Server, configuration, name, with_target};
 use millpond_config::{Configuration, parse};
-use millpond_core::alert::{Alert, Change, LogSeen, Rule, Seen, Watch};
+use millpond_core::alert::{Alert, Change, LogSeen, Rule, Seen, Subject, Watch};
+use millpond_core::breaker::BreakerState;
 use millpond_core::command::QueueView;
 use millpond_core::settings::QueueSettings;
-use millpond_core::stats::{Held, QueueStats};
+use millpond_core::stats::{CallEnding, Held, QueueStats, TargetStats};
 use millpond_core::time::{Mono, Now, Wall};
 use millpond_server::export::{RUNBOOKS, dashboard, prometheus};
 use serde_json::{Value, json};
@@ -93,9 +94,10 @@ async fn the_metrics_of_a_server_at_work_pass_the_lint() {
     server.stop().await;
 }
 
-/// How a queue and a log do over time, second by second.
+/// How a queue, a target and a log do over time, second by second.
 struct Story {
     queue: QueueView,
+    target: TargetStats,
     log: LogSeen,
 }
 
@@ -104,7 +106,24 @@ const SECONDS: u64 = 1_200;
 impl Story {
     fn new(settings: QueueSettings) -> Self {
         let queue = QueueView { name: name("jobs"), settings, declared: true, stats: QueueStats::default() };
-        Self { queue, log: LogSeen::default() }
+        let target = TargetStats {
+            name: name("till"),
+            inflight: 0,
+            limit: 1,
+            places: 1,
+            throttled_for: Duration::ZERO,
+            concurrency: 1,
+            adaptive: false,
+            rate_per_second: None,
+            state: BreakerState::Closed,
+            state_for: Duration::ZERO,
+            next_probe: None,
+            ramp_limit: None,
+            failures_in_row: 0,
+            calls: [0; CallEnding::ALL.len()],
+            queues: Vec::new(),
+        };
+        Self { queue, target, log: LogSeen::default() }
     }
 
     fn at(&mut self, second: u64) {
@@ -129,10 +148,19 @@ impl Story {
         stats.held = match second {
             200..230 => Some(Held::DeadBurst),
             900..1_000 => Some(Held::DeadLettersFull),
+            1_010..1_020 => Some(Held::CallbacksFull),
             _ => None,
         };
         stats.totals.accepted_by_criticality[1] += if second == 0 { 0 } else { 10 };
         stats.totals.refused_full += if (300..500).contains(&second) { 5 } else { 0 };
+        self.target.state = match second {
+            // A restart, of which nobody need hear.
+            100..130 => BreakerState::Open,
+            // Probes in vain are no end of it.
+            400..600 if second % 20 == 0 => BreakerState::HalfOpen,
+            400..600 => BreakerState::Open,
+            _ => BreakerState::Closed,
+        };
         self.log.full = (600..610).contains(&second);
         let mean = if (700..900).contains(&second) { 1.0 } else { 0.01 };
         if second > 0 {
@@ -145,6 +173,8 @@ impl Story {
     fn samples(&self) -> Vec<(&'static str, f64)> {
         let stats = &self.queue.stats;
         let flag = |is_so: bool| f64::from(u8::from(is_so));
+        let held = |held: Held| flag(stats.held == Some(held));
+        let is = |state: BreakerState| flag(self.target.state == state);
         vec![
             ("millpond_queue_oldest_age_seconds{QUEUE,state=\"any\"}", stats.oldest_age.as_secs_f64()),
             ("millpond_queue_messages{QUEUE,state=\"ready\"}", stats.ready as f64),
@@ -152,11 +182,12 @@ impl Story {
             ("millpond_queue_messages{QUEUE,state=\"delayed\"}", 1_000.0),
             ("millpond_queue_messages{QUEUE,state=\"dead\"}", stats.dead as f64),
             ("millpond_queue_insurmountable{QUEUE}", flag(stats.insurmountable)),
-            ("millpond_queue_held{QUEUE,reason=\"dead-burst\"}", flag(stats.held == Some(Held::DeadBurst))),
-            (
-                "millpond_queue_held{QUEUE,reason=\"dead-letters-full\"}",
-                flag(stats.held == Some(Held::DeadLettersFull)),
-            ),
+            ("millpond_queue_held{QUEUE,reason=\"dead-burst\"}", held(Held::DeadBurst)),
+            ("millpond_queue_held{QUEUE,reason=\"dead-letters-full\"}", held(Held::DeadLettersFull)),
+            ("millpond_queue_held{QUEUE,reason=\"callbacks-full\"}", held(Held::CallbacksFull)),
+            ("millpond_target_state{TARGET,state=\"closed\"}", is(BreakerState::Closed)),
+            ("millpond_target_state{TARGET,state=\"open\"}", is(BreakerState::Open)),
+            ("millpond_target_state{TARGET,state=\"half-open\"}", is(BreakerState::HalfOpen)),
             ("millpond_accepted_total{QUEUE,criticality=\"critical\"}", stats.totals.accepted() as f64),
             ("millpond_refused_total{QUEUE,reason=\"queue-full\"}", stats.totals.refused() as f64),
             ("millpond_journal_full{SERVER}", flag(self.log.full)),
@@ -175,13 +206,16 @@ fn expected(second: u64, firing: &[Alert]) -> Value {
             let word: String =
                 alert.rule.as_str().split('-').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
             let word = if alert.rule == Rule::Dead { "DeadLetters" } else { &word };
-            let is_queue_s = !matches!(alert.rule, Rule::StorageFull | Rule::SlowCommits);
-            let queue = if is_queue_s { ",queue=\"jobs\"" } else { "" };
-            json!({"labels": format!("{{alertname=\"Millpond{word}\"{queue}}}"), "value": 1})
+            let subject = match &alert.subject {
+                Subject::Queue(queue) => format!(",queue=\"{queue}\""),
+                Subject::Target(target) => format!(",target=\"{target}\""),
+                Subject::Server => String::new(),
+            };
+            json!({"labels": format!("{{alertname=\"Millpond{word}\"{subject}}}"), "value": 1})
         })
         .collect();
     json!({
-        "expr": "count by (alertname, queue) (ALERTS{alertstate=\"firing\"})",
+        "expr": "count by (alertname, queue, target) (ALERTS{alertstate=\"firing\"})",
         "eval_time": format!("{second}s"),
         "exp_samples": samples,
     })
@@ -204,7 +238,11 @@ fn prometheus_fires_and_clears_when_the_server_does() {
         }
         let elapsed = Duration::from_secs(second);
         let now = Now { wall: Wall(1_000_000).plus(elapsed), mono: Mono(0).plus(elapsed) };
-        let seen = Seen { queues: std::slice::from_ref(&story.queue), targets: &[], log: story.log };
+        let seen = Seen {
+            queues: std::slice::from_ref(&story.queue),
+            targets: std::slice::from_ref(&story.target),
+            log: story.log,
+        };
         changes.extend(watch.look(&seen, now).iter().map(|Change(alert)| (second, alert.rule)));
         firing.push(watch.firing());
     }
@@ -235,8 +273,10 @@ fn run_rule_tests(rules: &str, series: &[(&str, Vec<String>)], tests: &[Value]) 
     let series: Vec<Value> = series
         .iter()
         .map(|(series, values)| {
-            let series =
-                series.replace("QUEUE", &format!("queue=\"jobs\",{server}")).replace("SERVER", server);
+            let series = series
+                .replace("QUEUE", &format!("queue=\"jobs\",{server}"))
+                .replace("TARGET", &format!("target=\"till\",{server}"))
+                .replace("SERVER", server);
             json!({"series": series, "values": values.join(" ")})
         })
         .collect();
