@@ -2,13 +2,27 @@
 //!
 //! Owns how they are read, and which of them would never matter. Must never decide when an alert fires.
 
+use crate::address::parse_target_url;
 use crate::check::{self, Finding};
 use crate::diagnostic::{Report, Severity};
 use crate::keys;
+use crate::load::ReadFile;
 use crate::quantity::format_duration;
+use crate::read::accept;
+use crate::secret::SigningKey;
 use crate::section::Section;
+use crate::transport::signing_keys;
 use millpond_core::alert::{AlertSettings, ServerAlertSettings};
 use millpond_core::settings::QueueSettings;
+
+/// Who is told that an alert has fired or cleared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AlertWebhook {
+    /// Where it is told.
+    pub url: String,
+    /// What it is signed with.
+    pub signature: Vec<SigningKey>,
+}
 
 /// Reads a queue's alerts.
 pub(crate) fn of_queue(report: &mut Report<'_>, queue: &Section<'_>) -> AlertSettings {
@@ -24,6 +38,25 @@ pub(crate) fn of_queue(report: &mut Report<'_>, queue: &Section<'_>) -> AlertSet
         held: section.flag(report, "held").unwrap_or(fresh.held),
         hold: section.duration(report, "for").unwrap_or(fresh.hold),
     }
+}
+
+/// Reads who is told; without `webhook` nobody is.
+pub(crate) fn webhook(
+    report: &mut Report<'_>,
+    top: &Section<'_>,
+    files: ReadFile<'_>,
+) -> Option<AlertWebhook> {
+    let section = top.section(report, "alerts")?;
+    if !section.has("webhook") {
+        if section.has("secret") {
+            let help = "add webhook = \"https://host/path\", or leave the secret out".to_owned();
+            section.wrong(report, "secret", "signs nothing: there is no webhook".to_owned(), help);
+        }
+        return None;
+    }
+    let text = section.text(report, "webhook", "a URL in quotes such as \"https://pager.example/hook\"")?;
+    let url = accept(report, &section, "webhook", parse_target_url(text))?.to_string();
+    Some(AlertWebhook { url, signature: signing_keys(report, &section, files) })
 }
 
 /// Reads the alerts that are not a queue's.

@@ -2,6 +2,7 @@
 //!
 //! Owns the types and the server-wide defaults; a queue's defaults are those of `millpond-core`. Must never parse.
 
+use crate::alerts::AlertWebhook;
 use crate::callbacks::Callbacks;
 use crate::cors::Cors;
 use crate::route::Route;
@@ -46,6 +47,8 @@ pub struct Configuration {
     pub scaler: Option<Scaler>,
     /// Alerts that are not a queue's.
     pub alerts: ServerAlertSettings,
+    /// Who is told of alerts; `None`: nobody.
+    pub alert_webhook: Option<AlertWebhook>,
 }
 
 impl Default for Configuration {
@@ -63,6 +66,7 @@ impl Default for Configuration {
             callbacks: None,
             scaler: None,
             alerts: ServerAlertSettings::default(),
+            alert_webhook: None,
         }
     }
 }

@@ -161,8 +161,8 @@ pub(crate) static QUEUE_ALERTS: Table = Table {
 
 pub(crate) static ALERTS: Table = Table {
     title: "alerts",
-    supported: &["for", "slow_commits", "storage_full", "breaker_open"],
-    unsupported: &["webhook", "secret"],
+    supported: &["for", "slow_commits", "storage_full", "breaker_open", "webhook", "secret"],
+    unsupported: &[],
 };
 
 pub(crate) static TABLES: &[&Table] = &[

@@ -47,6 +47,7 @@ mod transport;
 mod words;
 
 pub use address::{AddressError, parse_allowed_host, parse_external_url, parse_listen, parse_target_url};
+pub use alerts::AlertWebhook;
 pub use callbacks::{AllowedHost, CALLBACK_DELAYS, CALLBACK_QUEUE, Callbacks};
 pub use check::{Finding, check_queue, check_surroundings};
 pub use configuration::{

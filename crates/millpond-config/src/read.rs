@@ -59,6 +59,7 @@ pub(crate) fn configuration(
     reserve(report, top);
     configuration.callbacks = callbacks::callbacks(report, top, files);
     configuration.alerts = alerts::of_server(report, top);
+    configuration.alert_webhook = alerts::webhook(report, top, files);
     configuration.cors = cors::cors(report, top);
     configuration.scaler = scaler::scaler(report, top, configuration.listen);
     configuration.routes = routes::routes(report, top, &configuration.queues, files);
@@ -135,7 +136,7 @@ fn server(report: &mut Report<'_>, top: &Section<'_>) -> Configuration {
     configuration
 }
 
-fn accept<T>(
+pub(crate) fn accept<T>(
     report: &mut Report<'_>,
     section: &Section<'_>,
     key: &str,

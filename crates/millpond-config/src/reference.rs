@@ -448,6 +448,16 @@ fn server_alerts(page: &mut Page) {
         "An alert once a commit to the disk takes so long on average over two minutes. 0s: never; at most 1m.",
     );
     page.key("for", &text(format_duration(fresh.hold)), "The same as for a queue.");
+    page.optional(
+        "webhook",
+        "\"https://pager.example/hook\"",
+        "Where each alert that fires or clears is told, as an event (docs/guide/alerts.md); it may be any address. Durable,\nand tried again like a callback. Default: nobody is told.",
+    );
+    page.optional(
+        "secret",
+        "{ file = \"signing.key\" }",
+        "What that is signed with, as in [callbacks]. Must be given with webhook.",
+    );
 }
 
 fn route(page: &mut Page) {

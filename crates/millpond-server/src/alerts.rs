@@ -2,14 +2,14 @@
 //!
 //! Owns the task that looks, and `GET /v1/alerts`. Must never decide when an alert fires: that is `millpond-core`'s.
 
-pub(crate) mod event;
+mod event;
 
+use crate::callbacks;
 use crate::enqueue::json;
 use crate::errors::Answer;
 use crate::shared::Shared;
 use crate::view::{self, rfc3339};
 use axum::extract::State;
-use event::Event;
 use millpond_api::alert::{Alert as Shown, AlertState, Alerts};
 use millpond_core::alert::{
     Alert, Change, LogSeen, Rule, Seen, ServerAlertSettings, Severity, Subject, Watch,
@@ -26,23 +26,18 @@ const SHARE: u32 = 100;
 /// But it is never put off for longer than this.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
-/// Who is told that an alert has fired or cleared, beside the log.
-pub(crate) trait Listener: Send + Sync + std::fmt::Debug {
-    /// Takes the event; must not wait.
-    fn changed(&self, event: &Event);
-}
-
 /// What fires, at hand for whoever asks.
 #[derive(Debug)]
 pub(crate) struct Board {
     watch: Mutex<Watch>,
-    listeners: Vec<Box<dyn Listener>>,
+    /// Where what has changed is told, beside the log.
+    webhook: Option<String>,
 }
 
 impl Board {
     /// Nothing fires yet.
-    pub(crate) fn new(settings: ServerAlertSettings, listeners: Vec<Box<dyn Listener>>) -> Self {
-        Self { watch: Mutex::new(Watch::new(settings)), listeners }
+    pub(crate) fn new(settings: ServerAlertSettings, webhook: Option<String>) -> Self {
+        Self { watch: Mutex::new(Watch::new(settings)), webhook }
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -65,14 +60,16 @@ impl Board {
         let (firing, cleared) = (watch.firing(), watch.cleared());
         Alerts { alerts: firing.iter().chain(cleared).map(shown).collect() }
     }
+}
 
-    fn tell(&self, source: &str, changes: &[Change]) {
-        for Change(alert) in changes {
-            log(alert);
-            if !self.listeners.is_empty() {
-                let event = Event::new(source, alert);
-                self.listeners.iter().for_each(|listener| listener.changed(&event));
-            }
+/// Tells what has changed: in the log, and where the operator wants it.
+async fn tell(shared: &Shared, changes: &[Change]) {
+    for Change(alert) in changes {
+        log(alert);
+        let Some(url) = &shared.alerts.webhook else { continue };
+        if let Err(error) = callbacks::post(shared, &event::report(alert), url).await {
+            let alert = alert.rule.as_str();
+            tracing::error!(alert, %error, "nobody is told of this by webhook: it cannot be stored");
         }
     }
 }
@@ -89,8 +86,8 @@ pub(crate) async fn look(shared: Arc<Shared>) {
         let mono = Mono(0).plus(begin.elapsed());
         let now = Now { wall: view::now(), mono };
         let changes = shared.alerts.watch().look(&Seen { queues: &queues, targets: &targets, log }, now);
-        shared.alerts.tell(&shared.base_url, &changes);
         drop((queues, targets));
+        tell(&shared, &changes).await;
         tokio::time::sleep(pause_after(started.elapsed())).await;
     }
 }

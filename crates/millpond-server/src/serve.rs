@@ -144,7 +144,10 @@ pub async fn serve(
         answers: Answers::default(),
         callbacks: desk,
         arrivals: Arc::default(),
-        alerts: Board::new(configuration.alerts.clone(), Vec::new()),
+        alerts: Board::new(
+            configuration.alerts.clone(),
+            configuration.alert_webhook.as_ref().map(|webhook| webhook.url.clone()),
+        ),
         guard: Guard::new(&configuration.allowed_hosts, is_loopback),
         limits,
         draining: AtomicBool::new(false),
@@ -185,20 +188,24 @@ fn check_headers(configuration: &Configuration) -> Result<(), ServeError> {
 fn declared(configuration: &Configuration) -> Declared {
     let targets = configuration.targets.iter();
     let queues = configuration.queues.iter().map(|(name, queue)| (name.clone(), queue.clone()));
-    let own = configuration
-        .callbacks
-        .iter()
-        .map(|callbacks| (Name::new(CALLBACK_QUEUE).expect("it is a name"), callbacks.queue_settings()));
+    let is_sent = configuration.callbacks.is_some() || configuration.alert_webhook.is_some();
+    let own = is_sent.then(|| {
+        let settings = configuration.callbacks.clone().unwrap_or_default().queue_settings();
+        (Name::new(CALLBACK_QUEUE).expect("it is a name"), settings)
+    });
     Declared {
         targets: targets.map(|(name, target)| (name.clone(), target.settings.clone())).collect(),
         queues: queues.chain(own).collect(),
     }
 }
 
-/// The desk for callbacks, if anything is to be sent.
+/// The desk for callbacks and alerts, if anything is to be sent.
 fn desk(configuration: &Configuration) -> Result<Option<Arc<Desk>>, TlsError> {
-    let Some(callbacks) = &configuration.callbacks else { return Ok(None) };
-    Desk::new(callbacks, true, Arc::new(callbacks::System)).map(|desk| Some(Arc::new(desk)))
+    let (callbacks, webhook) = (configuration.callbacks.as_ref(), configuration.alert_webhook.as_ref());
+    if callbacks.is_none() && webhook.is_none() {
+        return Ok(None);
+    }
+    Desk::new(callbacks, webhook, Arc::new(callbacks::System)).map(|desk| Some(Arc::new(desk)))
 }
 
 async fn result_limits(handle: &Handle) -> ResultLimits {

@@ -6,15 +6,25 @@ use proptest::prelude::*;
 
 #[test]
 fn keys_of_later_versions_are_refused_and_not_ignored() {
-    for (text, key) in [
-        ("[auth]\n".to_owned(), "auth"),
-        ("[alerts]\nwebhook = \"http://a\"\n".to_owned(), "alerts.webhook"),
-        (with("url2 = 1", ""), "targets.t.url2"),
-    ] {
+    for (text, key) in [("[auth]\n".to_owned(), "auth"), (with("url2 = 1", ""), "targets.t.url2")] {
         let errors = errors(&text);
         assert_eq!(errors.iter().map(|error| error.key.as_str()).collect::<Vec<_>>(), [key], "{text}");
         let said = errors[0].problem.contains("not supported by this version") || key.ends_with("url2");
         assert!(said, "{}", errors[0]);
+    }
+}
+
+#[test]
+fn a_webhook_for_alerts_has_an_address_and_a_secret_and_a_secret_has_a_webhook() {
+    for (line, key) in [
+        ("webhook = \"https://pager.example/\"", "alerts"),
+        ("secret = { file = \"a\" }", "alerts.secret"),
+        ("webhook = \"pager\"\nsecret = { env = \"MILLPOND_TEST_NONE\" }", "alerts.webhook"),
+        ("webhook = 7\nsecret = { env = \"MILLPOND_TEST_NONE\" }", "alerts.webhook"),
+        ("webhook = \"https://pager.example/\"\nsecret = { env = \"MILLPOND_TEST_NONE\" }", "alerts.secret"),
+    ] {
+        let keys = keys_in_error(&format!("[alerts]\n{line}\n"));
+        assert!(keys.iter().any(|found| found.starts_with(key)), "{line}: {keys:?}");
     }
 }
 

@@ -10,6 +10,7 @@ use super::hosts::{Admission, Ended};
 use super::verdict::{Verdict, delay, verdict};
 use crate::push::retry_after;
 use crate::shared::Shared;
+use crate::signature::Signer;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use millpond_config::CALLBACK_QUEUE;
 use millpond_core::command::{LeaseRequest, SettleOutcome, Settlement};
@@ -101,7 +102,8 @@ async fn outcome(shared: &Shared, desk: &Desk, delivery: &Delivery) -> SettleOut
         return SettleOutcome::Release { delay: Some(delay) };
     }
     let mut guard = Admitted { desk, host: &address.host, began: Instant::now(), how: Ended::Failed };
-    let headers = headers(shared, desk, message, content);
+    let signer = if is_trusted { &desk.own_signer } else { &desk.signer };
+    let headers = headers(shared, signer, message, content);
     let policy = (!is_trusted).then_some(&desk.policy);
     let post = desk.client.post(&address, policy, headers, content.body.clone());
     let answered = tokio::time::timeout(desk.timeout, post).await.unwrap_or_else(|_| {
@@ -181,7 +183,7 @@ fn dead(failure: Failure) -> SettleOutcome {
     SettleOutcome::Dead { failure: Some(failure) }
 }
 
-fn headers(shared: &Shared, desk: &Desk, message: &Message, content: &Content) -> HeaderMap {
+fn headers(shared: &Shared, signer: &Signer, message: &Message, content: &Content) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, text) in content.real_headers() {
         if let (Ok(name), Ok(text)) = (HeaderName::try_from(name), HeaderValue::try_from(text)) {
@@ -193,7 +195,7 @@ fn headers(shared: &Shared, desk: &Desk, message: &Message, content: &Content) -
     }
     let id = webhook_id(shared.handle.keys(), message.seq);
     headers.insert(HeaderName::from_static("webhook-id"), id.clone());
-    desk.signer.sign(&mut headers, id, jiff::Timestamp::now().as_second(), &content.body);
+    signer.sign(&mut headers, id, jiff::Timestamp::now().as_second(), &content.body);
     headers
 }
 

@@ -24,7 +24,7 @@ use client::Client;
 use hosts::{Admission, Ended, Hosts};
 use millpond_api::problem::Slug;
 use millpond_api::types::CallbackStatus;
-use millpond_config::{CALLBACK_QUEUE, Callbacks as Configuration};
+use millpond_config::{AlertWebhook, CALLBACK_QUEUE, Callbacks as Configuration};
 use millpond_core::callback::Callbacks;
 use millpond_core::command::{EnqueueError, NewMessage, Status};
 use millpond_core::identity::Seq;
@@ -49,6 +49,8 @@ pub(crate) struct Desk {
     policy: Policy,
     client: Client,
     signer: Signer,
+    /// For what goes to addresses that the operator has written.
+    own_signer: Signer,
     hosts: Mutex<Hosts>,
     /// Endpoints that have answered 410, without their queries.
     gone: Mutex<BTreeSet<String>>,
@@ -58,12 +60,14 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// A desk; `is_open`: producers may ask for callbacks.
+    /// A desk; `callbacks`: what producers may ask for, if they may; `webhook`: where alerts go.
     pub(crate) fn new(
-        configuration: &Configuration,
-        is_open: bool,
+        callbacks: Option<&Configuration>,
+        webhook: Option<&AlertWebhook>,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, TlsError> {
+        let (is_open, fresh) = (callbacks.is_some(), Configuration::default());
+        let configuration = callbacks.unwrap_or(&fresh);
         let mut tls = tls::client(&configuration.tls)?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
@@ -71,6 +75,7 @@ impl Desk {
             policy: Policy::new(configuration),
             client: Client { resolver, tls: Arc::new(tls) },
             signer: Signer::new(&configuration.signature),
+            own_signer: Signer::new(webhook.map_or(&[], |webhook| &webhook.signature)),
             hosts: Mutex::new(Hosts::new(configuration.concurrency_per_host)),
             gone: Mutex::default(),
             concurrency: configuration.concurrency,
@@ -203,7 +208,6 @@ pub(crate) enum PostError {
 }
 
 /// Tells `report` to `url`, which the operator has written: durable once this returns, signed and tried like a callback.
-#[expect(dead_code, reason = "alerts send through it with the next change")]
 pub(crate) async fn post(shared: &Shared, report: &Report, url: &str) -> Result<Seq, PostError> {
     if shared.callbacks.is_none() {
         return Err(PostError::Off);

@@ -2,7 +2,9 @@
 //!
 //! Owns tests over real connections. Must never wait for a hold: the rules over time are tested in the core.
 
+use crate::backend::{Backend, ok, status};
 use crate::harness::{Server, configuration, eventually, name};
+use millpond_config::{AlertWebhook, SigningKey};
 use millpond_core::alert::AlertSettings;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -101,5 +103,66 @@ async fn a_reader_of_the_older_format_gets_it() {
     assert!(text.contains("# TYPE millpond_accepted_total counter\n") && !text.contains("# EOF"), "{text}");
     let open = server.get("/metrics").await;
     assert!(open.header("content-type").starts_with("application/openmetrics-text"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_are_told_by_webhook_signed_and_again_until_they_are_taken_though_nobody_may_ask_for_callbacks()
+ {
+    let directory = tempfile::tempdir().unwrap();
+    let receiver = Backend::start(|_, _| ok("")).await;
+    let mut configuration = configuration(directory.path());
+    configuration.external_url = Some("https://pond.example".to_owned());
+    let queue = configuration.queues.get_mut(&name("q")).unwrap();
+    queue.alerts = AlertSettings { hold: Duration::ZERO, ..AlertSettings::default() };
+    configuration.alert_webhook = Some(AlertWebhook {
+        url: format!("http://{}/pager", receiver.address),
+        signature: vec![SigningKey::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap()],
+    });
+    let server = Server::start(configuration).await;
+    let wish = [("millpond-callback", "https://shop.example/hook")];
+    let refused = server.send("POST", "/v1/queues/q/messages", &wish, "x").await;
+    assert_eq!(refused.status, 422, "{refused:?}");
+    server.enqueue("q", "x").await;
+    let leased = server.lease("q", &json!({"max": 1})).await;
+    server.settle(json!({"outcome": "dead"}), &leased[0]["receipt"]).await;
+    eventually("it is told", async || receiver.seen().len() == 1).await;
+    let path = format!("/v1/queues/q/dead/{}", leased[0]["id"].as_str().unwrap());
+    assert_eq!(server.send("DELETE", &path, &[], "").await.status, 204);
+    eventually("so is its end", async || receiver.seen().len() == 2).await;
+    let seen = receiver.seen();
+    for (seen, kind) in seen.iter().zip(["millpond.alert.firing", "millpond.alert.cleared"]) {
+        assert_eq!((seen.method(), seen.target().as_str()), ("POST", "/pager"));
+        assert_eq!(seen.header("content-type"), "application/cloudevents+json");
+        assert!(seen.header("webhook-signature").starts_with("v1,"), "{}", seen.head);
+        let event: Value = serde_json::from_str(&seen.body).unwrap();
+        assert_eq!((&event["type"], &event["subject"]), (&json!(kind), &json!("queues/q")));
+        assert_eq!(
+            (&event["source"], &event["data"]["alert"]),
+            (&json!("https://pond.example/v1/alerts"), &json!("dead"))
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alert_that_nobody_took_waits_over_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let receiver = Backend::start(|number, _| if number == 0 { status("500 Oh", "") } else { ok("") }).await;
+    let mut configuration = configuration(directory.path());
+    configuration.alert_webhook = Some(AlertWebhook {
+        url: format!("http://{}/pager", receiver.address),
+        signature: vec![SigningKey::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap()],
+    });
+    let server = Server::start(configuration.clone()).await;
+    server.enqueue("q", "x").await;
+    let leased = server.lease("q", &json!({"max": 1})).await;
+    server.settle(json!({"outcome": "dead"}), &leased[0]["receipt"]).await;
+    eventually("it was tried", async || receiver.seen().len() == 1).await;
+    eventually("it waits", async || server.stats("_callbacks").await["backoff"] == 1).await;
+    server.stop().await;
+    let server = Server::start(configuration).await;
+    let stats = server.stats("_callbacks").await;
+    assert!(stats["backoff"].as_u64().unwrap() + stats["ready"].as_u64().unwrap() >= 1, "{stats}");
     server.stop().await;
 }

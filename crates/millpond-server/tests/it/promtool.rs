@@ -154,11 +154,10 @@ impl Story {
         stats.totals.accepted_by_criticality[1] += if second == 0 { 0 } else { 10 };
         stats.totals.refused_full += if (300..500).contains(&second) { 5 } else { 0 };
         self.target.state = match second {
-            // A restart, of which nobody need hear.
-            100..130 => BreakerState::Open,
             // Probes in vain are no end of it.
-            400..600 if second % 20 == 0 => BreakerState::HalfOpen,
-            400..600 => BreakerState::Open,
+            400..600 if second.is_multiple_of(20) => BreakerState::HalfOpen,
+            // The first is a restart, of which nobody need hear.
+            100..130 | 400..600 => BreakerState::Open,
             _ => BreakerState::Closed,
         };
         self.log.full = (600..610).contains(&second);

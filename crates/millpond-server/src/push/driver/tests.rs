@@ -64,7 +64,7 @@ async fn a_call_that_could_outlast_its_lease_is_not_begun_but_given_back_untouch
         answers: crate::answers::Answers::default(),
         callbacks: None,
         arrivals: Arc::default(),
-        alerts: Board::new(ServerAlertSettings::default(), Vec::new()),
+        alerts: Board::new(ServerAlertSettings::default(), None),
         handle: handle.clone(),
         bodies: Bodies::new(&limits, 1 << 10),
         limits,
